@@ -182,18 +182,20 @@ class Emulation:
             formats = [numerics.operand(role, phase).format for role in (left, right)]
             key = (f"{formats[0]} by {formats[1]}", "sums")
             is_plain = all(fmt == _FLOAT32 for fmt in formats)
-            if numerics.unit_of(phase, left, right).is_float32 and not is_plain and key not in self._warned:
-                self._warned.add(key)
+            if numerics.unit_of(phase, left, right).is_float32 and not is_plain:
                 message = f'sums = "tensor-core": no instruction multiplies {key[0]}, so these sums are float32'
-                warnings.warn(message, TensorCoreWarning, stacklevel=2)
+                self._warn_once(key, message, TensorCoreWarning)
+
+    def _warn_once(self, key: tuple[str, str], message: str, kind: type[Warning], stacklevel: int = 2) -> None:
+        if key not in self._warned:
+            self._warned.add(key)
+            warnings.warn(message, kind, stacklevel=stacklevel + 1)
 
     def warn_of_scales(self, layer: str, is_convolution: bool) -> None:
         """Warn once per layer that the sums of its products are not those of codes, which are scaled afterwards."""
-        if (layer, "scales") not in self._warned:
-            self._warned.add((layer, "scales"))
-            which = "of a convolution along channels" if is_convolution else "of other axes than the product reduces"
-            message = f'sums = "tensor-core", layer "{layer}": scales {which} stay in the operands; sums are float32'
-            warnings.warn(message, TensorCoreWarning, stacklevel=2)
+        which = "of a convolution along channels" if is_convolution else "of other axes than the product reduces"
+        message = f'sums = "tensor-core", layer "{layer}": scales {which} stay in the operands; sums are float32'
+        self._warn_once((layer, "scales"), message, TensorCoreWarning)
 
     def numerics_of(self, layer: str) -> Numerics:
         """The numerics of a layer at this step, with the formats that were set."""
@@ -385,34 +387,28 @@ class Emulation:
     def warn(self, func: Callable[..., Any]) -> None:
         """Warn once per layer that a function's matrix products stay in float32."""
         layer, name = key = (self._layers[-1], func.__name__)
-        if key not in self._warned:
-            self._warned.add(key)
-            message = f'layer "{layer}": the matrix products of {name} are not emulated and stay in float32'
-            warnings.warn(message, UncoveredWarning, stacklevel=4)
+        message = f'layer "{layer}": the matrix products of {name} are not emulated and stay in float32'
+        self._warn_once(key, message, UncoveredWarning, stacklevel=4)
 
     def _warn_of_autocast(self) -> None:
         """Warn once that torch.autocast rounds operands and results on its own."""
-        key = ("", "autocast")
-        if key not in self._warned:
-            self._warned.add(key)
-            message = (
-                "torch.autocast casts the operands and results of emulated ops, so that they are not in the formats of "
-                "the numerics; leave it off, and name such formats in the numerics"
-            )
-            warnings.warn(message, UncoveredWarning, stacklevel=4)
+        message = (
+            "torch.autocast casts the operands and results of emulated ops, so that they are not in the formats of "
+            "the numerics; leave it off, and name such formats in the numerics"
+        )
+        self._warn_once(("", "autocast"), message, UncoveredWarning, stacklevel=4)
 
     def unit_on(self, device: torch.device, core: MacUnit) -> MacUnit:
         """The unit that adds as a tensor core does, on this device: a card with another one adds in float32."""
         is_modelled = device.type != "cuda" or has_tensor_cores(device)
         key = (str(device), "tensor core")
         if key not in self._warned and (device.type == "cpu" or not is_modelled):
-            self._warned.add(key)
             words = (
                 "the CPU runs a model of the tensor core, about 30 times slower than float32 sums"
                 if is_modelled
                 else f"the tensor cores of {torch.cuda.get_device_name(device)} are not modelled: sums are float32"
             )
-            warnings.warn(f'sums = "tensor-core": {words}', TensorCoreWarning, stacklevel=2)
+            self._warn_once(key, f'sums = "tensor-core": {words}', TensorCoreWarning)
         return core if is_modelled else MacUnit()
 
     def check_custom_function(self, func: Callable[..., Any]) -> None:
@@ -423,12 +419,11 @@ class Emulation:
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if frame.f_code is _APPLY:
-                self._warned.add(key)
                 message = (
                     f'layer "{key[0]}": the backward products of a custom autograd function that calls {func.__name__} '
                     "are not emulated and stay in float32"
                 )
-                warnings.warn(message, UncoveredWarning, stacklevel=4)
+                self._warn_once(key, message, UncoveredWarning, stacklevel=4)
                 return
             frame = frame.f_back
 
