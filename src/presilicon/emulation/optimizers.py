@@ -23,7 +23,7 @@ from presilicon.emulation.steps.lines import Line
 from presilicon.emulation.steps.update import run_update_step
 from presilicon.formats import Key, parse
 from presilicon.records import Ends, Role
-from presilicon.workloads import describe_operator, ends_of, named_layers
+from presilicon.workloads import describe_operator, ends_of, named_layers, tensors_in
 
 OptimizerT = TypeVar("OptimizerT", bound=Optimizer)
 
@@ -315,8 +315,8 @@ class _UpdateMode(TorchDispatchMode):
         kwargs = kwargs or {}
         if self._paused or (func is _READS_NUMBER and _address(args[0]) not in self._unrounded):
             return func(*args, **kwargs)
-        inputs = _tensors((*args, *kwargs.values()))
-        written = {_address(tensor) for tensor in _tensors(args[index] for index in _written(func))}
+        inputs = list(tensors_in((*args, *kwargs.values())))
+        written = {_address(tensor) for tensor in tensors_in(args[index] for index in _written(func))}
         replaced = written & self._replaced
         if self._unrounded:
             self._settle({_address(tensor) for tensor in inputs} - written | replaced)
@@ -333,7 +333,7 @@ class _UpdateMode(TorchDispatchMode):
         out = func(*args, **kwargs)
         self._unrounded |= written & self._known.keys()
         if func in _REPLACES_GRADIENT:
-            results = _tensors((out,))
+            results = list(tensors_in((out,)))
             for number, result in enumerate(results):
                 self._note_gradient(result, inputs[number :: len(results)])
         return out
@@ -400,17 +400,6 @@ def _is_plain(parameter: Tensor) -> bool:
     """Whether a parameter is on a GPU, all of it in this process, with a gradient that is not sparse."""
     has_own_memory = parameter.is_cuda and not hasattr(parameter, "_local_tensor")
     return has_own_memory and (parameter.grad is None or parameter.grad.layout == torch.strided)
-
-
-def _tensors(values: Iterable[Any]) -> list[Tensor]:
-    """The tensors among values and in lists of them."""
-    tensors: list[Tensor] = []
-    for value in values:
-        if isinstance(value, Tensor):
-            tensors.append(value)
-        elif isinstance(value, list | tuple):
-            tensors.extend(item for item in value if isinstance(item, Tensor))
-    return tensors
 
 
 def _address(tensor: Tensor) -> int:

@@ -1,13 +1,13 @@
 """Origins of the tensors of a forward pass: which of them were computed from weights and constants alone."""
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
 from presilicon.records import Role
-from presilicon.workloads import Origin, constants_of, origin_of_result
+from presilicon.workloads import Origin, constants_of, origin_of_result, tensors_in
 
 
 class Origins:
@@ -63,7 +63,7 @@ class Origins:
         """
         name = getattr(func, "__name__", "")
         origins: list[Origin] = []
-        for tensor in _tensors((*args, *kwargs.values()) if kwargs else args):
+        for tensor in tensors_in((*args, *kwargs.values()) if kwargs else args):
             if tensor.is_floating_point():
                 origin = self.of(tensor)
                 if origin == "data":
@@ -73,7 +73,7 @@ class Origins:
                 origins.append(origin)
         origin = origin_of_result(name, origins, multiplies=multiplies)
         if origin != "data":
-            for tensor in _tensors(result if isinstance(result, list | tuple) else (result,)):
+            for tensor in tensors_in(result if isinstance(result, list | tuple) else (result,)):
                 if tensor.is_floating_point() and not self.is_parameter(tensor):
                     self._note(tensor, origin)
 
@@ -95,11 +95,3 @@ class Origins:
 
     def _note(self, tensor: Tensor, origin: Origin) -> None:
         self._known[id(tensor)] = (weakref.ref(tensor), origin)
-
-
-def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         next_sequence_number,
         plain_name,
         sequence_number_of,
+        tensors_in,
     )
     from presilicon.workloads.capturing.operators import describe_operator, ops_of_call
     from presilicon.workloads.capturing.origins import Origin, origin_of_result
@@ -51,7 +52,7 @@ __getattr__ = deferred(
         "presilicon.workloads.reversible": ("Coupling", "Reversible", "is_recomputing", "recomputing"),
         "presilicon.workloads.capturing.layers": (
             *("Layers", "constants_of", "ends_of", "multiplying_layers", "named_layers", "next_sequence_number"),
-            *("plain_name", "sequence_number_of"),
+            *("plain_name", "sequence_number_of", "tensors_in"),
         ),
         "presilicon.workloads.capturing.origins": ("Origin", "origin_of_result"),
         "presilicon.workloads.capturing.operators": ("describe_operator", "ops_of_call"),
@@ -103,6 +104,7 @@ __all__ = [
     "sequences",
     "sgd",
     "step_graph",
+    "tensors_in",
     "unet",
     "with_learning_rate",
     "workload_errors",

@@ -53,6 +53,15 @@ def constants_of(modules: Iterable[nn.Module]) -> Iterator[Tensor]:
                 yield value
 
 
+def tensors_in(values: Any) -> Iterator[Tensor]:
+    """The tensors among values, and in lists, tuples and dicts of them."""
+    for value in values.values() if isinstance(values, dict) else values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple | dict):
+            yield from tensors_in(value)
+
+
 class _Layer(NamedTuple):
     name: str
     recurrent: bool

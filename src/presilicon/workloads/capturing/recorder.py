@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from presilicon.records import Role, Stage
 from presilicon.workloads.capturing.access import Accesses
 from presilicon.workloads.capturing.calls import Call, Record, View
 from presilicon.workloads.capturing.flows import Flows
-from presilicon.workloads.capturing.layers import Layers, next_sequence_number
+from presilicon.workloads.capturing.layers import Layers, next_sequence_number, tensors_in
 from presilicon.workloads.capturing.operators import Operator, OpPart, describe_operator, ops_of_call
 from presilicon.workloads.capturing.origins import Origin, origin_of_result
 from presilicon.workloads.capturing.replica import replicate_tensor
@@ -103,11 +103,11 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         """Run the call, and record it if this step is to be recorded."""
         kwargs = kwargs or {}
-        tensors = list(_tensors([args, kwargs]))
+        tensors = list(tensors_in([args, kwargs]))
         on_meta = [tensor.is_meta for tensor in tensors]
         if any(on_meta) and not all(on_meta):
             args, kwargs = self._to_meta(args), self._to_meta(kwargs)
-            tensors = list(_tensors([args, kwargs]))
+            tensors = list(tensors_in([args, kwargs]))
         if func is _READ_VALUE and any(on_meta):
             value = self.values.read(args[0])
             if value is None:
@@ -115,19 +115,19 @@ class Recorder(TorchDispatchMode):
             return value.item()
         output = _empty_grouped(*args) if func.overloadpacket is _GROUPED and all(on_meta) else func(*args, **kwargs)
         # A call without meta tensors is the host's bookkeeping, such as an optimizer's step counter.
-        if not any(on_meta) and not any(tensor.is_meta for tensor in _tensors([output])):
+        if not any(on_meta) and not any(tensor.is_meta for tensor in tensors_in([output])):
             return output
         if self.stage == "forward":
             operator = describe_operator(func)
             written = [kwargs.get(key) if isinstance(key, str) else args[key] for key in operator.written]
-            self.values.follow(func, args, kwargs, _tensors(written), output)
+            self.values.follow(func, args, kwargs, tensors_in(written), output)
         if self.recording:
             self._write(func, args, kwargs, [tensor for tensor in tensors if tensor.is_meta], output)
         return output
 
     def _write(self, func: Any, args: Any, kwargs: dict[str, Any], tensors: list[Tensor], output: Any) -> None:
         operator = describe_operator(func)
-        results = list(_tensors([output]))
+        results = list(tensors_in([output]))
         # Gradients are off in a backward pass; if they are on, activations are being recomputed.
         recomputes = self.stage == "backward" and self.flows.visit >= 0 and torch.is_grad_enabled()
         stage: Stage = "forward" if recomputes else self.stage
@@ -252,19 +252,11 @@ def _traffic(
         return [], results
     written = {key: kwargs.get(key) if isinstance(key, str) else args[key] for key in operator.written}
     unread = {id(written[key]) for key in operator.unread}
-    writes = [*results, *(tensor for tensor in _tensors(written) if tensor.is_meta)]
+    writes = [*results, *(tensor for tensor in tensors_in(written) if tensor.is_meta)]
     if func is _NATIVE_BATCH_NORM and args[5]:
         # Its schema does not say that training updates the running statistics.
         writes += [tensor for tensor in args[3:5] if tensor is not None]
     return [tensor for tensor in tensors if id(tensor) not in unread], writes
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    for value in values.values() if isinstance(values, dict) else values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, list | tuple | dict):
-            yield from _tensors(value)
 
 
 def _is_part(tensor: Tensor) -> bool:
