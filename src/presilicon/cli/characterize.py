@@ -1,6 +1,6 @@
 """`presilicon characterize-gpu`: the card of this machine as a design."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,15 @@ _OPTIONS = (
     ),
     click.option("--minutes", type=click.FloatRange(1, 120), default=15.0, help="Most time of measuring."),
     click.option(
-        "--times", type=click.Path(dir_okay=False, path_type=Path), help="Measure nothing: fit this times.json."
+        "--times", type=click.Path(dir_okay=False, path_type=Path),
+        help="Do not measure the suite: fit this times.json, which an earlier run wrote.",
+    ),
+    click.option(
+        "--workload", "workloads", multiple=True, metavar="NAME[@BATCH]",
+        help="Also measure the layers of a network, at its batch size or another one. Can be repeated.",
     ),
     set_option,
-)
+)  # fmt: skip
 
 
 def characterizing_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -31,36 +36,41 @@ def characterizing_options(function: Callable[..., None]) -> Callable[..., None]
 
 @click.command("characterize-gpu")
 @characterizing_options
-def command(design: str, out: Path, minutes: float, times: Path | None, settings: tuple[str, ...]) -> None:
+def command(
+    design: str, out: Path, minutes: float, times: Path | None, workloads: tuple[str, ...], settings: tuple[str, ...]
+) -> None:
     """Measure layers of every class on the GPU of this machine, and write a design that predicts steps on it.
 
     DESIGN has the published peaks of the card: a preset such as h200, or a file of your own whose machine is of the
     kind roofline. OUT gets times.json (what was measured), layers.json (efficiency by class and shape) and design.toml.
 
     \b
-    Example:
+    Examples:
       presilicon characterize-gpu a100 --out my-a100
       presilicon simulate my-a100/design.toml --workload resnet50 --numerics bf16
+      presilicon characterize-gpu a100 --times my-a100/times.json --workload my_net.py@64 --out a100-my-net
     """
     from presilicon.designs import load_design
     from presilicon.study import characterize_card, check_peaks
 
     chosen = load_design(design, settings)
     check_peaks(chosen)
-    describe(chosen, characterize_card, out, minutes, times)
+    describe(chosen, characterize_card, out, minutes, times, workloads)
 
 
-def describe(design: Any, measure: Callable[..., Any], out: Path, minutes: float, times: Path | None) -> None:
+def describe(
+    design: Any, measure: Callable[..., Any], out: Path, minutes: float, times: Path | None, workloads: Sequence[str]
+) -> None:
     """Measure what a design describes, or read its times, and write the fitted design."""
     from msgspec import json
 
-    from presilicon.study import describe_card, read_card
+    from presilicon.study import describe_card, own_layers, read_card
 
+    own = own_layers(workloads, design.machine)
+    card = None if times is None else read_card(times)
     out.mkdir(parents=True, exist_ok=True)
-    if times is not None:
-        card = read_card(times)
-    else:
-        card = measure(design.machine, minutes=minutes, progress=_show, notice=_notice)
+    if card is None or own:
+        card = measure(design.machine, before=card, own=own, minutes=minutes, progress=_show, notice=_notice)
         click.echo(err=True)
         write_file(out / "times.json", json.encode(card).decode())
     click.echo("fitting (some minutes)", err=True)

@@ -11,8 +11,9 @@ from presilicon.cli.characterize import characterizing_options, describe
 @characterizing_options
 @click.option("--threads", type=click.IntRange(1, 4096), help="Threads of torch; as many as it takes itself.")
 def command(
-    design: str, out: Path, minutes: float, times: Path | None, settings: tuple[str, ...], threads: int | None
-) -> None:
+    design: str, out: Path, minutes: float, times: Path | None, workloads: tuple[str, ...], settings: tuple[str, ...],
+    threads: int | None,
+) -> None:  # fmt: skip
     """Measure layers on the processor of this machine, and write a design that predicts steps on it.
 
     DESIGN has the peaks of the processor: a file whose machine is of the kind roofline, with [machine.matrix.float32]
@@ -32,4 +33,4 @@ def command(
         import torch
 
         torch.set_num_threads(threads)
-    describe(chosen, characterize_processor, out, minutes, times)
+    describe(chosen, characterize_processor, out, minutes, times, workloads)

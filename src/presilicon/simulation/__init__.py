@@ -24,6 +24,7 @@ from presilicon.simulation.mapping.nest import (
 )
 from presilicon.simulation.mapping.problem import Contraction, Tensor
 from presilicon.simulation.memory import memory_timeline, peak_bytes
+from presilicon.simulation.roofline.attention import FusedAttention, find_attention
 from presilicon.simulation.roofline.efficiency import (
     Activity,
     Efficiency,
@@ -76,6 +77,7 @@ __all__ = [
     "ElementBytes",
     "Features",
     "FittedDesign",
+    "FusedAttention",
     "Hardware",
     "HostTimes",
     "Kernel",
@@ -110,6 +112,7 @@ __all__ = [
     "even_segments",
     "executed_ops",
     "features_of_bias",
+    "find_attention",
     "fit_area",
     "gemm_cycles",
     "keep_largest",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         characterize_processor,
         check_peaks,
         describe_card,
+        own_layers,
         read_card,
     )
     from presilicon.study.characterization import characterize, to_table
@@ -59,6 +60,7 @@ __getattr__ = deferred(
             "characterize_processor",
             "check_peaks",
             "describe_card",
+            "own_layers",
             "read_card",
         ),
         "characterization": ("characterize", "to_table"),
@@ -124,6 +126,7 @@ __all__ = [
     "load_request",
     "one_thread",
     "operand_energies",
+    "own_layers",
     "plan_request",
     "price_remarks",
     "price_trace",

@@ -157,3 +157,31 @@ def test_a_busy_processor_is_refused(
     refused = invoke("characterize-cpu", str(processor), "--out", str(tmp_path))
     assert refused.code == 2
     assert "a load of 3.0" in refused.err
+
+
+def test_layers_of_a_network_are_measured_beside_what_was(
+    processor: Path, tmp_path: Path, invoke: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its layers get negative places, are measured once, and then take exactly their measured time."""
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
+    small = [layer for layer in suite() if layer.flops < 3e7 and layer.elements < 1 << 19]
+    few = [layer for layer in small if layer.name in ("linear", "parameters")][:14]
+    monkeypatch.setattr(characterizing, "suite", lambda: few)
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    invoke("characterize-cpu", str(processor), "--out", str(first), "--threads", "1")
+    asked = ("--threads", "1", "--workload", "digits-mlp@48")
+    invoke("characterize-cpu", str(processor), "--out", str(second), "--times", str(first / "times.json"), *asked)
+    before, card = (json.decode((out / "times.json").read_bytes(), type=CardTimes) for out in (first, second))
+    assert card.times[: len(before.times)] == before.times
+    added = card.times[len(before.times) :]
+    assert {row.layer for row in added} == set(range(-len(card.own), 0))
+    invoke("characterize-cpu", str(processor), "--out", str(third), "--times", str(second / "times.json"), *asked)
+    assert json.decode((third / "times.json").read_bytes(), type=CardTimes).times == card.times
+    layer = card.own[0]
+    [measured] = [row.time_us for row in added if row.layer == -1 and row.phase == "forward"]
+    sides = f"{layer.shapes[0][0]}x{layer.arguments['in_features']}x{layer.arguments['out_features']}"
+    printed = invoke("simulate", str(second / "design.toml"), "--gemm", sides, "--numerics", "fp32", "--json").out
+    assert json.decode(printed)["time_s"] * 1e6 == pytest.approx(measured, rel=0.02)
+    wrong = invoke("characterize-cpu", str(processor), "--out", str(third), "--workload", "digits-mlp@many")
+    assert wrong.code == 2
+    assert 'a batch size must be a number above 0, not "many"' in wrong.err

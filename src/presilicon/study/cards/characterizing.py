@@ -11,11 +11,13 @@ from msgspec import Struct, structs
 from presilicon.base import ConfigError
 from presilicon.designs import Design, RooflineMachine
 from presilicon.simulation import MeasuredLayers, load_efficiency
-from presilicon.study.cards.benches import UNITS, CpuBench, CudaBench, Precision, processor
+from presilicon.study.cards.benches import UNITS, Bench, CpuBench, CudaBench, Precision, processor
 from presilicon.study.cards.fitting import fit, fit_energy
 from presilicon.study.cards.layers import Layer
 from presilicon.study.cards.measuring import LayerTime, measure
-from presilicon.study.cards.suite import suite
+from presilicon.study.cards.own import layers_of
+from presilicon.study.cards.suite import measuring_order, suite
+from presilicon.workloads import capture_workload, load_workload
 
 WINDOW_S = 0.6
 """Length of a measurement of power."""
@@ -40,61 +42,111 @@ class CardTimes(Struct, frozen=True, kw_only=True):
     """Power of the waiting card at the clock of a busy one."""
     times: tuple[LayerTime, ...]
     powers: tuple[LayerTime, ...]
+    own: tuple[Layer, ...] = ()
+    """Layers of networks that were measured beside the suite; the first has the place -1, the second -2."""
+
+    @property
+    def layers(self) -> list[Layer]:
+        """All layers, so that places lead to them."""
+        return [*suite(), *reversed(self.own)]
 
 
 def characterize_card(
-    machine: RooflineMachine, *, minutes: float = 15.0, progress: Progress = lambda done, count, text: None,
-    notice: Callable[[str], None] = lambda text: None,
+    machine: RooflineMachine, *, before: CardTimes | None = None, own: Sequence[Layer] = (), minutes: float = 15.0,
+    progress: Progress = lambda done, count, text: None, notice: Callable[[str], None] = lambda text: None,
 ) -> CardTimes:  # fmt: skip
     """Measure times of all layers on the card at hand, and then the power of some of each kind.
 
-    `notice` is told what is left out.
+    Where `before` has them already, only `own` layers of networks are measured. `notice` is told what is left out.
 
     Raises:
         MissingToolError: there is no CUDA device, or its power cannot be read.
         ConfigError: other programs use the card, or heat slowed it down.
     """
-    bench = CudaBench()
+    bench, card = CudaBench(), before
     layers, precisions = suite(), precisions_of(machine)
-    times = measure(
-        bench, layers, range(len(layers)), precisions, stop_after_s=36 * minutes, notice=notice,
-        progress=lambda done, text: progress(done, len(layers), text),
-    )  # fmt: skip
-    chosen = list(layers_for_power(layers, times))
-    powers = measure(
-        bench, layers, chosen, precisions, window_s=WINDOW_S, stop_after_s=24 * minutes, notice=notice,
-        progress=lambda done, text: progress(done, len(chosen), f"power of {text}"),
-    )  # fmt: skip
+    if card is None:
+        times = measure(
+            bench, layers, measuring_order(layers), precisions, stop_after_s=36 * minutes, notice=notice,
+            progress=lambda done, text: progress(done, len(layers), text),
+        )  # fmt: skip
+        chosen = list(layers_for_power(layers, times))
+        powers = measure(
+            bench, layers, chosen, precisions, window_s=WINDOW_S, stop_after_s=24 * minutes, notice=notice,
+            progress=lambda done, text: progress(done, len(chosen), f"power of {text}"),
+        )  # fmt: skip
+        versions = f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {_cudnn()}"
+        card = CardTimes(
+            device=torch.cuda.get_device_name(), software=f"{versions}, driver {bench.nvml.driver()}",
+            date=time.strftime("%Y-%m-%d"), static_w=round(bench.waiting_w, 1), times=tuple(times),
+            powers=tuple(powers),
+        )  # fmt: skip
+    elif torch.cuda.get_device_name() != card.device:
+        raise ConfigError(f"the times are those of {card.device}, and this card is {torch.cuda.get_device_name()}")
+    card = _with_own(card, own, bench, precisions, minutes, progress, notice)
     if "heat" in bench.nvml.slowed_by():
         raise ConfigError("heat lowered the clock of the card while it was measured: characterize it when it is cooler")
-    versions = f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {_cudnn()}"
-    return CardTimes(
-        device=torch.cuda.get_device_name(), software=f"{versions}, driver {bench.nvml.driver()}",
-        date=time.strftime("%Y-%m-%d"), static_w=round(bench.waiting_w, 1), times=tuple(times),
-        powers=tuple(powers),
-    )  # fmt: skip
+    return card
 
 
 def characterize_processor(
-    machine: RooflineMachine, *, minutes: float = 15.0, progress: Progress = lambda done, count, text: None,
-    notice: Callable[[str], None] = lambda text: None,
+    machine: RooflineMachine, *, before: CardTimes | None = None, own: Sequence[Layer] = (), minutes: float = 15.0,
+    progress: Progress = lambda done, count, text: None, notice: Callable[[str], None] = lambda text: None,
 ) -> CardTimes:  # fmt: skip
-    """Measure times of the smaller layers on the processor, with the threads that torch has.
+    """Measure times of the smaller layers on the processor, with the threads that torch has, and of `own` layers.
 
     Raises:
         ConfigError: other programs use the processor.
     """
-    bench = CpuBench()
-    layers = suite()
-    chosen = [index for index, layer in enumerate(layers) if bench.admits(layer, "fp32")]
+    bench, card, precisions = CpuBench(), before, precisions_of(machine)
+    if card is None:
+        layers = suite()
+        chosen = [place for place in measuring_order(layers) if bench.admits(layers[place], "fp32")]
+        times = measure(
+            bench, layers, chosen, precisions, stop_after_s=60 * minutes, notice=notice,
+            progress=lambda done, text: progress(done, len(chosen), text),
+        )  # fmt: skip
+        card = CardTimes(
+            device=processor(), software=f"PyTorch {torch.__version__}", date=time.strftime("%Y-%m-%d"), static_w=0.0,
+            times=tuple(times), powers=(),
+        )  # fmt: skip
+    elif processor() != card.device:
+        raise ConfigError(f"the times are those of {card.device}, and this processor is {processor()}")
+    return _with_own(card, own, bench, precisions, minutes, progress, notice)
+
+
+def _with_own(
+    card: CardTimes, layers: Sequence[Layer], bench: Bench, precisions: Sequence[Precision], minutes: float,
+    progress: Progress, notice: Callable[[str], None],
+) -> CardTimes:  # fmt: skip
+    """What was measured, and the times of layers that are not in it yet."""
+    known = {msgspec.json.encode(layer) for layer in card.layers}
+    added = [layer for layer in layers if msgspec.json.encode(layer) not in known]
+    if not added:
+        return card
+    own = (*card.own, *added)
+    places = range(-len(card.own) - 1, -len(own) - 1, -1)
     times = measure(
-        bench, layers, chosen, precisions_of(machine), stop_after_s=60 * minutes, notice=notice,
-        progress=lambda done, text: progress(done, len(chosen), text),
+        bench, [*suite(), *reversed(own)], places, precisions, stop_after_s=60 * minutes, notice=notice,
+        progress=lambda done, text: progress(done, len(added), text),
     )  # fmt: skip
-    return CardTimes(
-        device=processor(), software=f"PyTorch {torch.__version__}", date=time.strftime("%Y-%m-%d"), static_w=0.0,
-        times=tuple(times), powers=(),
-    )  # fmt: skip
+    return structs.replace(card, own=own, times=(*card.times, *times))
+
+
+def own_layers(workloads: Sequence[str], machine: RooflineMachine) -> list[Layer]:
+    """The layers of networks, each named as `NAME` or, with a batch size of its own, `NAME@BATCH`.
+
+    Raises:
+        ConfigError: there is no such workload, or its batch size is no number.
+    """
+    layers = []
+    for text in workloads:
+        name, _, batch = text.rpartition("@") if "@" in text else (text, "", "")
+        if batch and not (batch.isdecimal() and int(batch)):
+            raise ConfigError(f'--workload {text}: a batch size must be a number above 0, not "{batch}"')
+        graph = capture_workload(load_workload(name), batch_size=int(batch) if batch else None)
+        layers += layers_of(graph, channels_last=machine.layout == "channels-last")
+    return layers
 
 
 def precisions_of(machine: RooflineMachine) -> tuple[Precision, ...]:
@@ -134,11 +186,11 @@ def read_card(path: Path) -> CardTimes:
         card = msgspec.json.decode(path.read_bytes(), type=CardTimes)
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{path} has no measured layers: {error}") from None
-    count = len(suite())
+    count, own = len(suite()), len(card.own)
     for number, measured in enumerate(card.times):
-        if not 0 <= measured.layer < count or measured.time_us <= 0:
+        if not -own <= measured.layer < count or measured.time_us <= 0:
             raise ConfigError(
-                f"{path}, times[{number}]: layer must be from 0 to {count - 1} and time_us more than 0, "
+                f"{path}, times[{number}]: layer must be from {-own} to {count - 1} and time_us more than 0, "
                 f"not {measured.layer} and {measured.time_us:g}"
             )
     return card
@@ -171,7 +223,7 @@ def describe_card(design: Design, card: CardTimes, path: Path) -> tuple[Design, 
     machine = check_peaks(design, sorted({row.precision for row in card.times}))
     command = "characterize-gpu" if card.powers else "characterize-cpu"
     source = f"presilicon {command}, {card.date}, {card.software}, {len(card.times)} phases of layers"
-    layers = suite()
+    layers = card.layers
     table = fit(layers, card.times, machine, device=card.device, source=source)
     if not any(group.points for group in table.groups.values()):
         raise ConfigError(f"{len(card.times)} times of layers are too few: no group of kernels can be fitted")

@@ -5,7 +5,8 @@ hand, some of them as they are usual in networks: first convolutions of images, 
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from math import prod
 from typing import Any
 
@@ -37,6 +38,25 @@ def suite() -> list[Layer]:
     # Measured times name a layer by its place, so that new ones come last.
     later = [*_larger(random.Random(21)), *_usual(random.Random(22))]
     return [*layers, *(layer for layer in later if layer.elements <= 4 * LARGEST), *families()]
+
+
+def measuring_order(layers: Sequence[Layer]) -> list[int]:
+    """Places of all layers, those first that predictions need most: whatever is cut off at the end is missed least.
+
+    Layers that are no products come first, since each is the only one of its kind in some way; then products of
+    well-known networks and of random sizes by turns, each kind from all over its range.
+    """
+    known = len(layers) - sum(1 for _ in families())
+    products = [place for place, layer in enumerate(layers) if layer.is_product]
+    chosen = set(products)
+    others = [place for place in range(len(layers)) if place not in chosen]
+    ratio = (5**0.5 - 1) / 2  # of the golden section, whose multiples are spread evenly
+    parts = [
+        sorted(part, key=lambda place: place * ratio % 1)
+        for part in ([p for p in products if p >= known], [p for p in products if p < known])
+    ]
+    turns = [place for pair in zip_longest(*parts) for place in pair if place is not None]
+    return [*others, *turns]
 
 
 def _log(draw: random.Random, low: float, high: float, multiple: int = 8) -> int:

@@ -6,7 +6,18 @@ import random
 import pytest
 
 from presilicon.designs import RooflineMachine, load_design
-from presilicon.simulation import Efficiency, Features, Kernel, KernelRate, MeasuredLayers, Peaks, kernel_seconds
+from presilicon.simulation import (
+    Activity,
+    Efficiency,
+    Features,
+    Kernel,
+    KernelRate,
+    MeasuredLayers,
+    Peaks,
+    activity_of,
+    busy_seconds,
+    kernel_seconds,
+)
 from presilicon.study.cards.fitting import Share, fit, fit_energy, fit_group, layer_graph, measured_kernels
 from presilicon.study.cards.layers import Layer
 from presilicon.study.cards.measuring import LayerTime
@@ -45,7 +56,9 @@ def test_the_suite_is_the_same_every_time() -> None:
 def test_a_fixed_time_and_a_share_of_the_limit_are_found() -> None:
     draw = random.Random(0)
     limits = [10 ** draw.uniform(-1, 3) for _ in range(60)]
-    group = fit_group([Share((math.log2(limit), 0.0), 1, limit, 6.0 + limit / 0.4) for limit in limits])
+    group = fit_group(
+        [Share(Features(("k",), (math.log2(limit), 0.0)), 1, limit, 6.0 + limit / 0.4) for limit in limits]
+    )
     assert group.fixed_us == pytest.approx(6.0, rel=0.03)
     assert group.reached == pytest.approx(0.4, rel=0.03)
     assert group.error < 0.02
@@ -57,7 +70,7 @@ def test_bells_learn_what_depends_on_the_shape_and_forget_it_far_away() -> None:
     shares = []
     for _ in range(80):
         size, odd = draw.uniform(0, 10), draw.choice((0.0, 3.0))
-        shares.append(Share((size, odd), 1, 2.0**size, (5 + 2.0**size) * (3 if odd else 1)))
+        shares.append(Share(Features(("k",), (size, odd)), 1, 2.0**size, (5 + 2.0**size) * (3 if odd else 1)))
     group = fit_group(shares)
     assert group.error < 0.1
     assert fit_group(shares, bells=False).error > 0.3  # the line alone cannot know it
@@ -92,10 +105,73 @@ def test_watts_of_classes_are_found() -> None:
     for index in range(3):
         time_s = sum(kernel_seconds(kernel, chip()).time_s for kernel in kernels_of(layers, index))
         rows.append(forward(index, time_s * 1e6, power_w=400.0))
-    fitted, error = fit_energy(layers, rows, chip(), static_w=100.0)
-    assert error < 0.1
-    assert fitted.energy is not None
-    assert fitted.energy.static == pytest.approx(100 / 700)
+    energies = fit_energy(layers, rows, chip(), static_w=100.0)
+    assert energies.error < 0.1
+    assert energies.machine.energy is not None
+    assert energies.machine.energy.static == pytest.approx(100 / 700)
+
+
+def test_powers_of_kernels_that_are_alike_are_learned_and_no_others() -> None:
+    """Transposed copies draw half of what the class draws: others like them follow, products do not."""
+    draw = random.Random(5)
+    shapes = [(2 ** draw.randint(10, 14), 2 ** draw.randint(8, 11)) for _ in range(40)]
+    layers = [
+        Layer(name="transpose", arguments={"dims": (1, 0)}, shapes=(shape,)) if place % 2 else linear(*shape, 1024)
+        for place, shape in enumerate(shapes)
+    ]
+    rows = []
+    for index, layer in enumerate(layers):
+        time_s = sum(kernel_seconds(kernel, chip()).time_s for kernel in kernels_of(layers, index))
+        rows.append(forward(index, time_s * 1e6, power_w=200.0 if layer.name == "transpose" else 500.0))
+    energies = fit_energy(layers, rows, chip(), static_w=100.0)
+    assert energies.error < 0.1
+    table = MeasuredLayers(schema=1, device="", source="", peaks=PEAKS, groups={}, powers=energies.powers)
+
+    def factor(index: int) -> float:
+        [kernel] = kernels_of(layers, index)
+        time_s = kernel_seconds(kernel, chip()).time_s
+        return Efficiency(table).power_factor(activity_of(kernel, time_s, energies.machine))
+
+    def watts(index: int) -> float:
+        [kernel] = kernels_of(layers, index)
+        span = kernel_seconds(kernel, chip())
+        assert energies.machine.energy is not None
+        dynamic_j = busy_seconds(kernel, span) * energies.machine.energy.busy[kernel.activity] * 700
+        dynamic_j += kernel.traffic_bytes * energies.machine.energy.pj_per_byte * 1e-12
+        if kernel.format:
+            dynamic_j += kernel.flops * energies.machine.matrix[kernel.format].pj_per_flop * 1e-12
+        return 100 + dynamic_j * factor(index) / span.time_s
+
+    assert watts(1) == pytest.approx(200, rel=0.12)
+    assert watts(0) == pytest.approx(500, rel=0.12)
+    unknown = Activity(("no class", "no format", "no operator", "no pass", ""), 0.0, 0.0)
+    assert Efficiency(table).power_factor(unknown) == pytest.approx(1, abs=0.1)
+    assert Efficiency().power_factor(unknown) == 1
+
+
+def test_a_layer_on_a_cliff_is_remembered_and_its_neighbours_are_not_moved() -> None:
+    """One shape takes six times as long; a bit of that is believed at other batch sizes, nothing in other layers."""
+    draw = random.Random(6)
+    widths = [(2 ** draw.randint(7, 11), 2 ** draw.randint(7, 11)) for _ in range(60)]
+    layers = [linear(rows, *width) for rows in (1024, 4096) for width in widths] + [linear(1024, 300, 300)]
+    layers += [linear(4096, 300, 300), linear(1024, 304, 300)]
+    times = []
+    for index in range(len(layers) - 2):
+        limits = [max(kernel.product_s, kernel.size_bytes / 4.8e12) for kernel in kernels_of(layers, index)]
+        times.append(forward(index, (3 + 2e6 * sum(limits)) * (6 if index == len(layers) - 3 else 1)))
+    table = fit(layers, times, chip(), device="", source="")
+
+    def stretched(index: int) -> float:
+        [kernel] = kernels_of(layers, index)
+        rate = Efficiency(table).rate(kernel.features)
+        assert rate is not None
+        limit_us = max(kernel.product_s, kernel.size_bytes / 4.8e12) * 1e6
+        return (rate.fixed_us + limit_us * rate.stretch) / (3 + 2 * limit_us)
+
+    cliff, other_batch, neighbour = range(len(layers) - 3, len(layers))
+    assert stretched(cliff) == pytest.approx(6, rel=0.02)
+    assert 2 < stretched(other_batch) < 6
+    assert stretched(neighbour) == pytest.approx(1, rel=0.1)
 
 
 @pytest.mark.parametrize("place", range(0, 1503, 83))
