@@ -2,7 +2,7 @@
 
     python benchmarks/judge_gpu.py [--verbose] [--plot FILE] [--host] [--design FILE]
 
-The sets are those of benchmarks/data: `steps` (classical networks), `blind`, `modern`, `fresh` and `unseen`. `--host`
+The sets are those of benchmarks/data: `steps` (classical networks), `blind`, `modern`, `fresh`, `unseen`, `sealed`. `--host`
 fits the times of the host to eager steps, which is where those of the preset come from.
 """
 
@@ -16,6 +16,7 @@ import numpy as np
 from gpu_steps import find_workload
 from msgspec import structs
 from scipy.optimize import nnls
+from sealed_models import CLASSICAL
 
 from presilicon.designs import Design, HostTimes, StepFormats, load_design
 from presilicon.records import StepFacts, StepGraph
@@ -29,6 +30,8 @@ SETS = {
     "modern networks": "modern",
     "fresh networks": "fresh",
     "unseen networks": "unseen",
+    "sealed networks of classical kinds": "sealed",
+    "sealed networks of other kinds": "sealed",
 }
 
 
@@ -123,7 +126,7 @@ def plot(parts: dict[str, list[Judged]], path: Path) -> None:
 
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 5.2), constrained_layout=True)
     for axis, (unit, field) in zip(axes, (("seconds", "time_s"), ("joules", "energy_j")), strict=True):
-        colours = ("#9aa0a6", "#0072b2", "#d55e00", "#009e73", "#cc79a7")
+        colours = ("#9aa0a6", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
         for (title, judged), colour in zip(parts.items(), colours, strict=True):
             points = [(step.row[field], getattr(step, field)) for step in judged]
             axis.scatter(*zip(*points, strict=True), s=22, color=colour, alpha=0.75, linewidths=0, label=title)
@@ -151,6 +154,10 @@ def main() -> None:
     parser.add_argument("--design", default="h200", help="a preset or a design of `presilicon characterize-gpu`")
     options = parser.parse_args()
     parts = {title: judge(name, options.design) for title, name in SETS.items()}
+    for title in parts:
+        if "sealed" in title:
+            is_classical = "classical" in title
+            parts[title] = [step for step in parts[title] if (step.row["model"] in CLASSICAL) == is_classical]
     for title, judged in parts.items():
         report(title, judged)
         if options.verbose:
