@@ -135,9 +135,14 @@ def measure(step: Callable[[], None], nvml: Nvml, window_s: float) -> dict[str, 
             if ahead >= seconds:
                 return count, ahead
 
-    group = 1
-    count, taken = run(0.05)
-    group = max(2, round(0.03 * count / taken))  # a synchronisation and a look at the counter thirty times a second
+    step()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(8):
+        step()
+    torch.cuda.synchronize()
+    # A synchronisation and a look at the counter thirty times a second.
+    group = max(2, round(0.03 * 8 / (time.perf_counter() - start)))
     run(WARM_S)
     meter = EnergyMeter(nvml)
     count, taken = run(window_s)

@@ -2,8 +2,8 @@
 
     python benchmarks/judge_gpu.py [--verbose] [--plot FILE] [--host] [--design FILE]
 
-The sets are those of benchmarks/data: `steps` (classical networks), `blind`, `modern`, `fresh`, `unseen`, `sealed`. `--host`
-fits the times of the host to eager steps, which is where those of the preset come from.
+The sets are those of benchmarks/data: `steps` (classical networks), `blind`, `modern`, `fresh`, `unseen`, `sealed`.
+`--host` fits the times of the host to eager steps, which is where those of the preset come from.
 """
 
 import argparse

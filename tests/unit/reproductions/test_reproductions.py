@@ -3,6 +3,7 @@
 from math import isqrt
 
 import pytest
+import torch
 
 from presilicon.base import ConfigError
 from presilicon.records import Reproduction
@@ -175,3 +176,14 @@ def test_eyeriss_is_as_fast_as_measured_and_moves_as_much() -> None:
         assert error < (0.45 if quantity == "CONV3: global buffer" else 0.12), quantity
     assert errors["all layers: latency, the chip's mapping"] < 0.1
     assert "except for CONV3" in found.verdict
+
+
+def test_attention_by_hand_is_attention() -> None:
+    from presilicon.reproductions.mlperf import attend_by_hand
+
+    query, key, value = (torch.randn(2, 3, 7, 5) for _ in range(3))
+    for is_causal in (False, True):
+        expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=is_causal)
+        assert torch.allclose(attend_by_hand(query, key, value, is_causal=is_causal), expected, atol=1e-6)
+    other = attend_by_hand(query, key, value, is_causal=False)
+    assert not torch.allclose(attend_by_hand(query, key, value, is_causal=True), other, atol=1e-2)

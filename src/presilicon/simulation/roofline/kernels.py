@@ -179,9 +179,9 @@ def _divides_alone(op: Op, machine: RooflineMachine) -> bool:
 
 
 def _link(kernel: Kernel, cells: int) -> Kernel:
-    """A time step of a recurrent layer: the product with the state, and the gates."""
+    """A time step of a recurrent layer: the product with the state, and the gates. The state is never converted."""
     keys = f"recurrent.{kernel.op.phase}.{_measured_unit(kernel.format)}", *kernel.features.keys
-    return structs.replace(kernel, features=Features(keys, kernel.features.shape), calls=cells)
+    return structs.replace(kernel, features=Features(keys, kernel.features.shape), calls=cells, extras=())
 
 
 def _product_bytes(gemm: Gemm, layout: Layout) -> float:

@@ -364,7 +364,7 @@ def fit_energy(
         pj_per_byte=per_byte,
         busy={n: w / watts for n, w in zip(ACTIVITIES, busy_w, strict=True)},
     )
-    worked = np.array(rows)[:, count + 2 :].any(axis=0)  # units that no layer used keep their figure
+    worked = np.abs(rows)[:, count + 2 :].sum(axis=0) > 0  # units that no layer used keep their figure
     matrix = {
         unit: structs.replace(rate, pj_per_flop=pj) if used else rate
         for (unit, rate), pj, used in zip(machine.matrix.items(), per_flop, worked, strict=True)
