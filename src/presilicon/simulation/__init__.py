@@ -26,6 +26,7 @@ from presilicon.simulation.mapping.problem import Contraction, Tensor
 from presilicon.simulation.memory import memory_timeline, peak_bytes
 from presilicon.simulation.roofline.attention import FusedAttention, find_attention
 from presilicon.simulation.roofline.efficiency import (
+    SCHEMA,
     Activity,
     Efficiency,
     KernelGroup,
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ACTIVITIES",
     "LANES",
+    "SCHEMA",
     "Activity",
     "ArrayCycles",
     "CaterpillarMachine",

@@ -79,6 +79,39 @@ def test_times_that_cannot_be_fitted_are_refused(
     assert text in refused.err
 
 
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (
+            {"powers": [{"layer": 99999, "precision": "fp32", "phase": "forward", "time_us": 1.0}]},
+            "powers[0]: layer must",
+        ),
+        (
+            {"powers": [{"layer": 1, "precision": "fp32", "phase": "forward", "time_us": 1.0, "power_w": -3.0}]},
+            "power_w must be more than 0, not -3",
+        ),
+        ({"own": [{"name": "nosuch", "shapes": [[4, 4]]}]}, 'a layer "nosuch"'),
+        ({"own": [{"name": "linear", "arguments": {"in_features": 4}, "shapes": [[4, 4]]}]}, "cannot be built"),
+    ],
+)
+def test_other_bad_parts_of_a_file_are_named(
+    change: dict[str, Any], text: str, few: CardTimes, tmp_path: Path, invoke: Any
+) -> None:
+    path = tmp_path / "times.json"
+    path.write_bytes(json.encode(json.decode(json.encode(few)) | change))
+    refused = invoke("characterize-gpu", "h200", "--out", str(tmp_path), "--times", str(path))
+    assert refused.code == 2
+    assert text in refused.err
+
+
+def test_tables_of_other_versions_are_refused(tmp_path: Path, invoke: Any) -> None:
+    path = tmp_path / "old.json"
+    path.write_text('{"schema":1,"device":"","source":"","peaks":{"memory_gb_s":1,"issue":1,"tflops":{}},"groups":{}}')
+    refused = invoke("simulate", "h200", "--gemm", "8x8x8", "--set", f"machine.measured={path}")
+    assert refused.code == 2
+    assert "has schema 1, and this version reads 2" in refused.err
+
+
 def test_a_card_is_measured_in_two_parts(few: CardTimes, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, float]] = []
 
@@ -177,6 +210,12 @@ def test_layers_of_a_network_are_measured_beside_what_was(
     assert {row.layer for row in added} == set(range(-len(card.own), 0))
     invoke("characterize-cpu", str(processor), "--out", str(third), "--times", str(second / "times.json"), *asked)
     assert json.decode((third / "times.json").read_bytes(), type=CardTimes).times == card.times
+    # What an interrupted run left out is measured now.
+    partial = structs.replace(card, times=card.times[: len(before.times) + 3])
+    (third / "partial.json").write_bytes(json.encode(partial))
+    invoke("characterize-cpu", str(processor), "--out", str(third), "--times", str(third / "partial.json"), *asked)
+    again = json.decode((third / "times.json").read_bytes(), type=CardTimes)
+    assert len(again.times) >= len(card.times)
     layer = card.own[0]
     [measured] = [row.time_us for row in added if row.layer == -1 and row.phase == "forward"]
     sides = f"{layer.shapes[0][0]}x{layer.arguments['in_features']}x{layer.arguments['out_features']}"

@@ -70,6 +70,10 @@ class MeasuredPowers(Struct, frozen=True, kw_only=True):
     highest: float
 
 
+SCHEMA = 2
+"""Version of tables: names of groups and axes of shapes."""
+
+
 class MeasuredLayers(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A card, as its layers were measured."""
 
@@ -231,7 +235,7 @@ def load_efficiency(name: str) -> Efficiency:
     shipped = files("presilicon.simulation.roofline") / "cards" / f"{name}.json"
     path = shipped if shipped.is_file() else Path(name)
     try:
-        return Efficiency(msgspec.json.decode(path.read_bytes(), type=MeasuredLayers))
+        table = msgspec.json.decode(path.read_bytes(), type=MeasuredLayers)
     except OSError:
         known = ", ".join(shipped_cards())
         raise ConfigError(
@@ -239,6 +243,12 @@ def load_efficiency(name: str) -> Efficiency:
         ) from None
     except msgspec.MsgspecError as error:
         raise ConfigError(f'machine.measured: "{name}" is no table of measured layers ({error})') from None
+    if table.schema != SCHEMA:
+        raise ConfigError(
+            f'machine.measured: "{name}" has schema {table.schema}, and this version reads {SCHEMA}: fit its times '
+            "again (`presilicon characterize-gpu DESIGN --times times.json --out DIR`)"
+        )
+    return Efficiency(table)
 
 
 def shipped_cards() -> Sequence[str]:

@@ -90,7 +90,8 @@ def features_of_move(op: Op, kind: str, bits: float, layout: str) -> Features:
     operator = op.operator.removeprefix("aten.").partition(".")[0]
     if op.gemm is None and operator == "convolution_backward":
         return features_of_bias("bias-gradient", largest, bits, layout)
-    is_image = op.kind in ("normalization", "pooling") and len(largest.shape) > 2 and not operator.startswith(_BY_ROWS)
+    by_rows = operator.startswith(_BY_ROWS)
+    is_image = op.kind in ("normalization", "pooling") and len(largest.shape) > 2 and not by_rows
     width = largest.shape[1 if is_image else -1] if largest.shape else 1
     work = _log(op.flops) - _log(op.elements_out)
     shape = (_log(largest.elements), _log(width), _log(op.elements_in) - _log(op.elements_out), work)
@@ -99,7 +100,7 @@ def features_of_move(op: Op, kind: str, bits: float, layout: str) -> Features:
         # Weights of any shape are lines of numbers here.
         keys = f"update.{operator}.{size}", f"update.{operator}.32", "optimizer.32"
         return Features(keys, (shape[0], *shape[2:]))
-    orders = [f".{layout}", ""] if len(largest.shape) > 3 else [""]
+    orders = [f".{layout}", ""] if len(largest.shape) > 3 and not by_rows else [""]
     if op.access in ("strided", f"strided-{layout}"):
         orders = [f".strided{order}" for order in orders] + orders
     return Features(tuple(f"{name}.{size}{order}" for name in (operator, kind) for order in orders), shape)
@@ -110,6 +111,12 @@ def features_of_bias(name: str, result: TensorRef, bits: float, layout: str) -> 
     plain = f"{name}.{16 if bits <= 16 else 32}"
     order = layout if len(result.shape) > 3 else "contiguous"
     return Features((f"{plain}.{order}", plain, name), (_log(result.elements), _log(result.shape[1])))
+
+
+def features_of_rms_norm(features: Features, phase: str, bits: float) -> Features:
+    """Features of an op that torch's RMS normalization is captured as, and that a fused kernel computes on a card."""
+    part = "forward" if phase == "forward" else "backward"
+    return Features((f"rms-norm.{part}.{16 if bits <= 16 else 32}", f"rms-norm.{part}"), features.shape)
 
 
 def features_of_extra(name: str, elements: float, bits: float) -> Features:

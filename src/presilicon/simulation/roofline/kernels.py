@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, structs
 
+from presilicon.base import ConfigError
 from presilicon.designs import Numerics, StepFormats
 from presilicon.records import Gemm, Op, OpKind
 from presilicon.simulation.roofline.attention import NO_ATTENTION, FusedAttention, find_attention
@@ -16,6 +17,7 @@ from presilicon.simulation.roofline.features import (
     features_of_extra,
     features_of_move,
     features_of_product,
+    features_of_rms_norm,
     is_depthwise,
 )
 from presilicon.simulation.roofline.machine import MatrixRate, RooflineMachine
@@ -92,7 +94,7 @@ class Kernel(Struct, frozen=True, kw_only=True):
         """What its power depends on besides its rates; see `Activity`."""
         operator, *rest = self.features.keys[0].split(".") if self.features.keys else ("",)
         backward = self.op.gemm is None and self.op.phase in ("input_grad", "weight_grad")
-        bits = "16" if "16" in rest else "32"
+        bits = "16" if "16" in rest or "bfloat16" in rest else "32"
         layout = "channels-last" if "channels-last" in rest else ""
         return self.activity, self.format or bits, operator, "backward" if backward else self.op.phase, layout
 
@@ -106,6 +108,7 @@ def make_kernels(ops: Sequence[Op], machine: RooflineMachine, numerics: Numerics
     """The kernels of a step, one for each op; an op that another one absorbs has no launch and no work."""
     attention = find_attention(ops) if machine.fused_attention else NO_ATTENTION
     recurrence = find_recurrence(ops)
+    rms_norms = find_rms_norms(ops)
     layouts = lay_out_tensors(ops, numerics, formats)
     kernels = []
     for op, layout in zip(ops, layouts, strict=True):
@@ -114,8 +117,26 @@ def make_kernels(ops: Sequence[Op], machine: RooflineMachine, numerics: Numerics
         else:
             gemm = recurrence.merged.get(op.index, op.gemm)
             kernel = _kernel(op, gemm, layout, attention, machine, formats)
+            if op.index in rms_norms:
+                features = features_of_rms_norm(kernel.features, op.phase, layout.main_bits(op))
+                kernel = structs.replace(kernel, features=features)
             kernels.append(_link(kernel, gemm.count) if gemm and op.index in recurrence.links else kernel)
     return kernels
+
+
+def find_rms_norms(ops: Sequence[Op]) -> frozenset[int]:
+    """Ops of torch's own RMS normalizations, which cards compute in one kernel forward and one backward.
+
+    They are captured in parts. Torch adds its epsilon in place, which sets them apart from modules that write the
+    formula out: those run op by op.
+    """
+    forward: dict[str, list[str]] = {}
+    for op in ops:
+        if op.phase == "forward" and op.layer:
+            forward.setdefault(op.layer, []).append(op.operator.removeprefix("aten.").partition(".")[0])
+    parts = {"pow", "mean", "add_", "rsqrt", "mul"}
+    layers = {layer for layer, operators in forward.items() if parts <= {*operators} <= {*parts, "_to_copy"}}
+    return frozenset(op.index for op in ops if op.layer in layers and op.phase != "update")
 
 
 def _kernel(
@@ -146,8 +167,8 @@ def _kernel(
         )
     bits, again = layout.main_bits(op), _divides_alone(op, machine)
     if op.convolution is not None:
-        assert op.gemm is not None
-        features = features_of_product(op, op.gemm, "16" if bits <= 16 else "32", machine.layout)
+        assert op.gemm is not None  # depthwise: outside the matrix units, but some kernels still follow their format
+        features = features_of_product(op, op.gemm, _format_of_depthwise(op, machine, formats, bits), machine.layout)
     else:
         features = features_of_move(op, _class_of(op), bits, machine.layout)
     return Kernel(
@@ -258,6 +279,14 @@ def _measured_unit(name: str) -> str:
 def _is_depthwise(op: Op) -> bool:
     """Whether each channel is convolved by itself, which no matrix unit does."""
     return op.convolution is not None and op.convolution.groups == op.convolution.in_channels > 1
+
+
+def _format_of_depthwise(op: Op, machine: RooflineMachine, formats: StepFormats, bits: float) -> str:
+    """The format that a depthwise convolution is measured in; chips without such a unit compute it all the same."""
+    try:
+        return _measured_unit(_unit(op, machine, formats)[0])
+    except ConfigError:
+        return "bfloat16" if bits <= 16 else "float32"
 
 
 def _unit(op: Op, machine: RooflineMachine, formats: StepFormats) -> tuple[str, MatrixRate]:

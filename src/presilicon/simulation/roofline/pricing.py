@@ -236,7 +236,7 @@ def _op_cost(kernel: Kernel, span: Span, start_s: float, energy_j: float, machin
         energy_j=energy_j,
         compute_s=span.compute_s,
         memory_s=span.memory_s,
-        bytes_dram=kernel.traffic_bytes,
+        bytes_dram=min(kernel.traffic_bytes, span.time_s * _bytes_s(machine)),  # the rest comes from the cache
         dram_gb_s=machine.memory_gb_s,
         kernel_flops=kernel.flops,
         peak_flops_s=peak,

@@ -26,6 +26,8 @@ _STREAMED = 1 << 25
 _COMMON = (("linear", "", ""), ("convolution", "2", ""), ("batch-norm", "2", ""))
 """Kinds of layers on which networks spend most of their energy."""
 
+_LAYOUTS = {"compile": "channels-last"}
+"""Layouts of images that a launch mode chooses itself."""
 Progress = Callable[[int, int, str], None]
 """Is called with the number of layers that are done, that of all, and what is measured now."""
 
@@ -120,7 +122,8 @@ def _with_own(
     progress: Progress, notice: Callable[[str], None],
 ) -> CardTimes:  # fmt: skip
     """What was measured, and the times of layers that are not in it yet."""
-    known = {msgspec.json.encode(layer) for layer in card.layers}
+    before = card.layers
+    known = {msgspec.json.encode(before[place]) for place in {row.layer for row in card.times}}
     added = [layer for layer in layers if msgspec.json.encode(layer) not in known]
     if not added:
         return card
@@ -145,7 +148,7 @@ def own_layers(workloads: Sequence[str], machine: RooflineMachine) -> list[Layer
         if batch and not (batch.isdecimal() and int(batch)):
             raise ConfigError(f'--workload {text}: a batch size must be a number above 0, not "{batch}"')
         graph = capture_workload(load_workload(name), batch_size=int(batch) if batch else None)
-        layers += layers_of(graph, channels_last=machine.layout == "channels-last")
+        layers += layers_of(graph, channels_last="channels-last" in (machine.layout, _LAYOUTS.get(machine.launch)))
     return layers
 
 
@@ -187,12 +190,22 @@ def read_card(path: Path) -> CardTimes:
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{path} has no measured layers: {error}") from None
     count, own = len(suite()), len(card.own)
-    for number, measured in enumerate(card.times):
-        if not -own <= measured.layer < count or measured.time_us <= 0:
+    for layer in card.own:
+        try:
+            layer.build()
+        except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(
-                f"{path}, times[{number}]: layer must be from {-own} to {count - 1} and time_us more than 0, "
-                f"not {measured.layer} and {measured.time_us:g}"
-            )
+                f'{path}, own: a layer "{layer.name}" {layer.arguments} cannot be built: {error}'
+            ) from None
+    for field in ("times", "powers"):
+        for number, row in enumerate(getattr(card, field)):
+            if not -own <= row.layer < count or row.time_us <= 0:
+                raise ConfigError(
+                    f"{path}, {field}[{number}]: layer must be from {-own} to {count - 1} and time_us more than 0, "
+                    f"not {row.layer} and {row.time_us:g}"
+                )
+            if row.power_w is not None and row.power_w <= 0:
+                raise ConfigError(f"{path}, {field}[{number}]: power_w must be more than 0, not {row.power_w:g}")
     return card
 
 

@@ -15,6 +15,7 @@ from presilicon.base import MICRO, PICO
 from presilicon.designs import ACTIVITIES, ChipEnergy, RooflineMachine, StepFormats, load_numerics
 from presilicon.records import StepFacts, StepGraph
 from presilicon.simulation import (
+    SCHEMA,
     Activity,
     Efficiency,
     Features,
@@ -55,6 +56,8 @@ _TIE = 0.3
 """Weight of the tie between the powers of classes: a difference of the whole power counts as this relative error."""
 _POWER_NOISE, _LEAST_WORK = 0.3, 0.02
 """Variance of measured powers beside that between kernels, and the least work over static energy that is told apart."""
+_WORKING = 0.2
+"""Share of its fixed time that the limit of a kernel must reach to say something about its work."""
 _SHORTEST_US = 0.5
 """Less than any kernel takes: nothing was launched."""
 
@@ -90,7 +93,7 @@ def fit(
 ) -> MeasuredLayers:
     """The efficiency of the card on which layers were measured; `machine` has its peaks."""
     samples = list(samples_of(layers, times, machine))
-    table = MeasuredLayers(schema=1, device=device, source=source, peaks=machine.peaks, groups={})
+    table = MeasuredLayers(schema=SCHEMA, device=device, source=source, peaks=machine.peaks, groups={})
     for left in reversed(range(ROUNDS)):
         efficiency = Efficiency(table)
         shares: dict[str, list[Share]] = defaultdict(list)
@@ -145,7 +148,7 @@ def measured_kernels(
         if key not in kernels:
             kernels[key] = list(_kernels(layers[row.layer], graphs[row.layer], row.precision, machine))
         chosen = [kernel for kernel in kernels[key] if _belongs(kernel, row)]
-        if chosen and (row.precision != "tf32" or any(kernel.format for kernel in chosen)):
+        if chosen and (row.precision != "tf32" or any(kernel.op.gemm for kernel in chosen)):
             yield row, chosen
 
 
@@ -185,8 +188,9 @@ def layer_graph(layer: Layer) -> StepGraph:
 def _kernels(layer: Layer, graph: StepGraph, precision: Precision, machine: RooflineMachine) -> Iterator[Kernel]:
     numerics = load_numerics(NUMERICS[precision])
     formats = StepFormats(numerics, StepFacts())
+    # Layers are measured as graphs, whatever the design says.
     chosen = structs.replace(
-        machine, layout="channels-last" if layer.channels_last else "contiguous",
+        machine, launch="graph", fused_attention=True, layout="channels-last" if layer.channels_last else "contiguous",
         optimizer="fused" if layer.arguments.get("fused") else "foreach",
     )  # fmt: skip
     for kernel in launched_kernels(executed_ops(graph, formats, StepFacts()), chosen, numerics, formats):
@@ -224,6 +228,8 @@ def fit_group(shares: Sequence[Share], *, bells: bool = True) -> KernelGroup:
     shares = shares[:: -(-len(shares) // MOST)]
     launches, limits, times = (np.array([getattr(share, name) for share in shares]) for name in Share._fields[1:])
     fixed_us, reached = _fit_line(launches, limits, times)
+    if (limits < _WORKING * launches * fixed_us).all():
+        reached = 1.0  # no sample says how it follows its work
     values = np.log(times / (launches * fixed_us + limits / reached))
     plain = float(np.abs(values).mean())
     best = KernelGroup(fixed_us=round(fixed_us, 3), reached=float(f"{reached:.4g}"), error=round(plain, 4))

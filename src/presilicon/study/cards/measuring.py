@@ -39,6 +39,7 @@ def measure(
     `notice` is told what is left out: layers that the device cannot run, and those for which there is no time.
     """
     begin, times = time.perf_counter(), []
+    large: dict[Precision, int] = {}
     for done, index in enumerate(chosen):
         if time.perf_counter() - begin > stop_after_s:
             notice(f"stopped after {stop_after_s:g} s and {done} layers: the others are left out")
@@ -47,6 +48,7 @@ def measure(
         progress(done, layer.name)
         for precision in precisions:
             if not bench.admits(layer, precision):
+                large[precision] = large.get(precision, 0) + 1
                 continue
             if window_s and precision == "tf32" and not layer.flops:
                 continue  # as in fp32
@@ -59,6 +61,8 @@ def measure(
                 bench.recover()
         if done % 16 == 15:
             torch.cuda.empty_cache()
+    for precision, count in large.items():
+        notice(f"left out: {count} layers in {precision} that would take too long")
     return times
 
 

@@ -27,11 +27,11 @@ def features(graph: StepGraph, operator: str, *settings: str) -> set[Any]:
 
 @pytest.mark.parametrize(
     ("make", "operator"),
-    [(lambda: nn.LayerNorm(64), "native_layer_norm"), (lambda: nn.RMSNorm(64), "rms_norm")],
+    [(lambda: nn.LayerNorm(64), "native_layer_norm"), (lambda: nn.Sequential(nn.RMSNorm(64)), "rsqrt")],
 )
 def test_rows_are_normalized_alike_whatever_axes_stand_before(make: Callable[[], nn.Module], operator: str) -> None:
-    flat, deep = (capture(make(), torch.empty(*sizes, 64)) for sizes in ((96,), (4, 24)))
-    assert features(flat, operator) == features(deep, operator)
+    flat, deep, deeper = (capture(make(), torch.empty(*sizes, 64)) for sizes in ((96,), (4, 24), (4, 6, 4)))
+    assert features(flat, operator) == features(deep, operator) == features(deeper, operator)
 
 
 def test_channels_count_where_a_whole_batch_is_normalized() -> None:
@@ -93,3 +93,37 @@ def test_a_convolution_is_known_by_its_geometry_and_its_batch_apart() -> None:
     assert one.layer == other.layer == "4>8 16 k3 s1 p0 d1 g1"
     assert other.scale - one.scale == 2
     assert padded.layer != one.layer
+
+
+class Written(nn.Module):
+    """RMS normalization as many models write it out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The normalized rows."""
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+
+def test_torch_s_rms_norm_is_one_kernel_and_a_written_one_is_not() -> None:
+    """Cards compute nn.RMSNorm at once: its parts must not be taken for separate adds and multiplications."""
+    fused, written = (
+        {key.partition(".")[0] for kernel in kernels_of(graph) for key in kernel.features.keys[:1]}
+        for graph in (
+            capture(nn.Sequential(nn.Linear(64, 64), norm), torch.empty(8, 64)) for norm in (nn.RMSNorm(64), Written())
+        )
+    )
+    assert "rms-norm" in fused
+    assert not {"pow", "rsqrt"} & fused
+    assert "rms-norm" not in written
+    assert {"pow", "rsqrt"} <= written
+
+
+def test_chips_without_a_float32_unit_compute_depthwise_convolutions() -> None:
+    graph = capture(nn.Conv2d(8, 8, 3, groups=8, bias=False), torch.empty(4, 8, 16, 16))
+    design = load_design("tpu-v3", numerics="fp32")
+    formats = Formats(design.numerics, StepFacts())
+    kernels = launched_kernels(executed_ops(graph, formats, StepFacts()), design.machine, design.numerics, formats)  # type: ignore[arg-type]
+    assert any(kernel.features.keys[0].startswith("depthwise2d.forward.float32") for kernel in kernels)

@@ -296,7 +296,7 @@ def test_efficiency_of_images_is_looked_up_by_their_layout() -> None:
         keys = {kernel.op.layer: kernel.features.keys[0] for kernel in kernels if kernel.op.phase == "forward"}
         assert keys["0"] == f"convolution2d.forward.float32.{layout}"
         assert keys["1"] == f"native_batch_norm.32.{layout}"
-        assert keys["2"] == f"depthwise2d.forward.32.{layout}"
+        assert keys["2"] == f"depthwise2d.forward.float32.{layout}"
 
 
 class NormalizesTransposed(nn.Module):

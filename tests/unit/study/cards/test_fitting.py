@@ -64,6 +64,19 @@ def test_a_fixed_time_and_a_share_of_the_limit_are_found() -> None:
     assert group.error < 0.02
 
 
+def test_groups_of_tiny_kernels_reach_their_limit_when_they_grow() -> None:
+    """Times that are all launch say nothing about work: the share of the limit is not what their noise makes of it."""
+    draw = random.Random(3)
+    shares = [
+        Share(Features(("k",), (float(size),)), 1, 2.0**size * 1e-5, 2 + draw.random())
+        for size in range(8)
+        for _ in range(4)
+    ]
+    assert fit_group(shares).reached == 1
+    worked = [share._replace(limit_us=10.0, time_us=22.0) for share in shares]
+    assert fit_group([*shares, *worked]).reached == pytest.approx(0.5, rel=0.15)
+
+
 def test_bells_learn_what_depends_on_the_shape_and_forget_it_far_away() -> None:
     """Kernels with an odd dimension take three times as long."""
     draw = random.Random(1)
@@ -74,7 +87,7 @@ def test_bells_learn_what_depends_on_the_shape_and_forget_it_far_away() -> None:
     group = fit_group(shares)
     assert group.error < 0.1
     assert fit_group(shares, bells=False).error > 0.3  # the line alone cannot know it
-    efficiency = Efficiency(MeasuredLayers(schema=1, device="", source="", peaks=PEAKS, groups={"k": group}))
+    efficiency = Efficiency(MeasuredLayers(schema=2, device="", source="", peaks=PEAKS, groups={"k": group}))
 
     def rate(*shape: float) -> KernelRate:
         found = efficiency.rate(Features(("unknown", "k"), shape))
@@ -125,7 +138,7 @@ def test_powers_of_kernels_that_are_alike_are_learned_and_no_others() -> None:
         rows.append(forward(index, time_s * 1e6, power_w=200.0 if layer.name == "transpose" else 500.0))
     energies = fit_energy(layers, rows, chip(), static_w=100.0)
     assert energies.error < 0.1
-    table = MeasuredLayers(schema=1, device="", source="", peaks=PEAKS, groups={}, powers=energies.powers)
+    table = MeasuredLayers(schema=2, device="", source="", peaks=PEAKS, groups={}, powers=energies.powers)
 
     def factor(index: int) -> float:
         [kernel] = kernels_of(layers, index)
