@@ -75,7 +75,7 @@ def test_a_memory_bound_op_takes_its_latency_and_its_traffic() -> None:
 def test_a_table_gives_a_fixed_time_and_a_share_of_the_limit(tmp_path: Path) -> None:
     shape = tuple(features_of_move(double(10**8).ops[0], "elementwise", 32, "contiguous").shape)
     bell = KernelGroup(fixed_us=5.0, reached=0.5, scales=(1.0,) * 4, points=(shape,), weights=(log(3.0),))
-    table = MeasuredLayers(schema=1, device="", source="", peaks=PEAKS, groups={"mul.32": bell})
+    table = MeasuredLayers(schema=2, device="", source="", peaks=PEAKS, groups={"mul.32": bell})
     path = tmp_path / "mine.json"
     path.write_bytes(json.encode(table))
     chosen = design(f"machine.measured={path}")
@@ -375,7 +375,7 @@ def test_impossible_chips_are_refused(setting: str, words: str) -> None:
 def test_kernels_far_from_their_limit_come_closer_to_it_on_a_chip_with_less_of_it() -> None:
     slow, fast = KernelGroup(fixed_us=1.0, reached=0.2), KernelGroup(fixed_us=1.0, reached=0.95)
     efficiency = Efficiency(
-        MeasuredLayers(schema=1, device="", source="", peaks=PEAKS, groups={"slow": slow, "fast": fast})
+        MeasuredLayers(schema=2, device="", source="", peaks=PEAKS, groups={"slow": slow, "fast": fast})
     )
     same = efficiency.transferred(5.0, PEAKS, "")
     half_memory = efficiency.transferred(5.0, replace(PEAKS, memory_gb_s=2400.0), "")
