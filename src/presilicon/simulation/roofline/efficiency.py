@@ -165,13 +165,38 @@ def likeness(some: Sequence[Activity], others: Sequence[Activity]) -> Any:
     return exp(-away)
 
 
+class _PowerBells:
+    """The sum of bells around measured powers, with words as numbers."""
+
+    def __init__(self, powers: MeasuredPowers) -> None:
+        from numpy import array
+
+        self._numbers: list[dict[str, int]] = [{} for _ in _APART]
+        self._codes = array([
+            [numbers.setdefault(word, len(numbers)) for numbers, word in zip(self._numbers, point.words, strict=True)]
+            for point in powers.points
+        ])  # fmt: skip
+        self._rates = array([(point.flops, point.traffic) for point in powers.points])
+        self._weights, self._range = array(powers.weights), (powers.lowest, powers.highest)
+
+    def factor(self, activity: Activity) -> float:
+        """Measured over fitted power of kernels that are like one."""
+        from numpy import array, exp
+
+        codes = [numbers.get(word, -1) for numbers, word in zip(self._numbers, activity.words, strict=True)]
+        away = (self._codes != codes) @ array(_APART)
+        away += ((self._rates - (activity.flops, activity.traffic)) ** 2).sum(-1) / (2 * _RATES**2)
+        height = float(exp(-away) @ self._weights)
+        return float(exp(min(max(height, self._range[0]), self._range[1])))
+
+
 class Efficiency:
     """Rates of a card, by features of a kernel."""
 
     def __init__(self, layers: MeasuredLayers | None = None) -> None:
         self.peaks = layers.peaks if layers else None
         self._groups = layers.groups if layers else {}
-        self._powers = layers.powers if layers else None
+        self._powers = _PowerBells(layers.powers) if layers and layers.powers else None
         self._factors: dict[Activity, float] = {}
         self._arrays: dict[str, _Bells] = {}
         self._known: dict[Features, KernelRate | None] = {}
@@ -187,10 +212,7 @@ class Efficiency:
         if self._powers is None:
             return 1.0
         if activity not in self._factors:
-            from numpy import array, exp
-
-            height = float((likeness([activity], self._powers.points) @ array(self._powers.weights))[0])
-            self._factors[activity] = float(exp(min(max(height, self._powers.lowest), self._powers.highest)))
+            self._factors[activity] = self._powers.factor(activity)
         return self._factors[activity]
 
     def transferred(self, stretch: float, chip: Peaks, unit: str) -> float:
