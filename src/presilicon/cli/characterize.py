@@ -66,7 +66,7 @@ def describe(
 
     from presilicon.study import describe_card, own_layers, read_card
 
-    own = own_layers(workloads, design.machine)
+    own = own_layers(workloads, design.machine, _notice)
     card = None if times is None else read_card(times)
     out.mkdir(parents=True, exist_ok=True)
     if card is None or own:

@@ -15,7 +15,7 @@ from presilicon.study.cards.benches import UNITS, Bench, CpuBench, CudaBench, Pr
 from presilicon.study.cards.fitting import fit, fit_energy
 from presilicon.study.cards.layers import Layer
 from presilicon.study.cards.measuring import LayerTime, measure
-from presilicon.study.cards.own import layers_of
+from presilicon.study.cards.own import layers_of, left_out
 from presilicon.study.cards.suite import measuring_order, suite
 from presilicon.workloads import capture_workload, load_workload
 
@@ -136,8 +136,12 @@ def _with_own(
     return structs.replace(card, own=own, times=(*card.times, *times))
 
 
-def own_layers(workloads: Sequence[str], machine: RooflineMachine) -> list[Layer]:
+def own_layers(
+    workloads: Sequence[str], machine: RooflineMachine, notice: Callable[[str], None] = lambda text: None
+) -> list[Layer]:
     """The layers of networks, each named as `NAME` or, with a batch size of its own, `NAME@BATCH`.
+
+    `notice` is told how many products cannot be measured by themselves.
 
     Raises:
         ConfigError: there is no such workload, or its batch size is no number.
@@ -148,6 +152,8 @@ def own_layers(workloads: Sequence[str], machine: RooflineMachine) -> list[Layer
         if batch and not (batch.isdecimal() and int(batch)):
             raise ConfigError(f'--workload {text}: a batch size must be a number above 0, not "{batch}"')
         graph = capture_workload(load_workload(name), batch_size=int(batch) if batch else None)
+        if left_out(graph):
+            notice(f"left out: {left_out(graph)} recurrent products or products of strided operands of {name}")
         layers += layers_of(graph, channels_last="channels-last" in (machine.layout, _LAYOUTS.get(machine.launch)))
     return layers
 

@@ -21,6 +21,12 @@ def layers_of(graph: StepGraph, *, channels_last: bool = False) -> list[Layer]:
     return list({json.encode(layer): layer for layer in layers}.values())
 
 
+def left_out(graph: StepGraph) -> int:
+    """Products of a step that `layers_of` leaves out."""
+    products = [op for op in graph.ops if op.phase == "forward" and op.gemm is not None and op.convolution is None]
+    return sum(op.recurrent or (op.gemm.count == 1 and op.access != "dense") for op in products if op.gemm is not None)
+
+
 def _layer(op: Op, attention: FusedAttention, channels_last: bool) -> Iterator[Layer]:
     if op.convolution is not None:
         yield _convolution(op.convolution, channels_last)

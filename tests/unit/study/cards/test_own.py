@@ -9,7 +9,7 @@ from presilicon.simulation import executed_ops, launched_kernels
 from presilicon.study.cards.families import families
 from presilicon.study.cards.fitting import layer_graph
 from presilicon.study.cards.layers import Layer
-from presilicon.study.cards.own import layers_of
+from presilicon.study.cards.own import layers_of, left_out
 from presilicon.study.cards.suite import measuring_order, suite
 from presilicon.workloads import capture_workload, load_workload
 
@@ -67,3 +67,8 @@ def test_all_layers_are_measured_and_few_products_first() -> None:
     assert not any(layer.is_product for layer in first)
     half = [layers[place] for place in order[: len(order) // 2]]
     assert {layer.name for layer in half} == {layer.name for layer in layers}
+
+
+def test_products_that_cannot_be_measured_are_counted() -> None:
+    assert left_out(capture_workload(load_workload("resnet18"), batch_size=2)) == 0
+    assert left_out(capture_workload(load_workload("lstm"), batch_size=2)) > 35
