@@ -41,7 +41,7 @@ class LossScale(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """For an enhanced scale: minima in the order of the steps from which they hold."""
 
     def check(self) -> None:
-        """Only an enhanced scale has rises; their steps and minima must rise."""
+        """A loss that is not scaled has no figures; only an enhanced scale has rises, whose steps and minima rise."""
         if self.rises and self.kind != "enhanced":
             raise ConfigError(f'rises are for kind = "enhanced", not "{self.kind}"')
         if self.kind == "enhanced" and not self.rises:
@@ -52,6 +52,11 @@ class LossScale(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ConfigError(f"rises must rise: given steps {steps} and minima {minima}")
         if self.minimum > self.initial:
             raise ConfigError(f"minimum is {self.minimum:g}, above the initial scale {self.initial:g}")
+        if self.kind == "none" and self != LossScale():
+            raise ConfigError(
+                'the loss is not scaled: kind is "none", the default, but other fields are given; set kind to "static", '
+                '"dynamic" or "enhanced", or leave them out'
+            )
 
     def minimum_at(self, step: int) -> float:
         """The least scale at a training step."""

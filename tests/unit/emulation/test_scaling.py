@@ -78,6 +78,7 @@ def test_the_state_goes_on() -> None:
     [
         (["numerics.loss_scale.kind=static", "numerics.loss_scale.initial=1e9"], "errors are e5m2"),
         (["numerics.loss_scale.kind=enhanced"], "needs rises"),
+        (["numerics.loss_scale.initial=1024"], "the loss is not scaled"),
         (["numerics.loss_scale.kind=dynamik"], 'did you mean "dynamic"'),
         (["numerics.loss_scale.growth=0.5"], "growth"),
         (["numerics.loss_scale.minimum=1e6"], "above the initial scale"),

@@ -196,7 +196,8 @@ class Efficiency:
     def __init__(self, layers: MeasuredLayers | None = None) -> None:
         self.peaks = layers.peaks if layers else None
         self._groups = layers.groups if layers else {}
-        self._powers = _PowerBells(layers.powers) if layers and layers.powers else None
+        self._powers = layers.powers if layers else None
+        self._power_bells: _PowerBells | None = None
         self._factors: dict[Activity, float] = {}
         self._arrays: dict[str, _Bells] = {}
         self._known: dict[Features, KernelRate | None] = {}
@@ -212,7 +213,8 @@ class Efficiency:
         if self._powers is None:
             return 1.0
         if activity not in self._factors:
-            self._factors[activity] = self._powers.factor(activity)
+            self._power_bells = self._power_bells or _PowerBells(self._powers)  # needs numpy
+            self._factors[activity] = self._power_bells.factor(activity)
         return self._factors[activity]
 
     def transferred(self, stretch: float, chip: Peaks, unit: str) -> float:
