@@ -54,8 +54,8 @@ class LossScale(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ConfigError(f"minimum is {self.minimum:g}, above the initial scale {self.initial:g}")
         if self.kind == "none" and self != LossScale():
             raise ConfigError(
-                'the loss is not scaled: kind is "none", the default, but other fields are given; set kind to "static", '
-                '"dynamic" or "enhanced", or leave them out'
+                'the loss is not scaled: kind is "none", the default, but other fields are given; set kind to '
+                '"static", "dynamic" or "enhanced", or leave them out'
             )
 
     def minimum_at(self, step: int) -> float:
