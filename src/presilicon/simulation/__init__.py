@@ -26,7 +26,8 @@ from presilicon.simulation.mapping.problem import Contraction, Tensor
 from presilicon.simulation.memory import memory_timeline, peak_bytes
 from presilicon.simulation.roofline.attention import FusedAttention, find_attention
 from presilicon.simulation.roofline.efficiency import (
-    SCHEMA,
+    TABLE_SCHEMA,
+    Activities,
     Activity,
     Efficiency,
     KernelGroup,
@@ -34,7 +35,6 @@ from presilicon.simulation.roofline.efficiency import (
     MeasuredLayers,
     MeasuredPowers,
     Peaks,
-    likeness,
     load_efficiency,
 )
 from presilicon.simulation.roofline.features import Features, features_of_bias
@@ -67,7 +67,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ACTIVITIES",
     "LANES",
-    "SCHEMA",
+    "TABLE_SCHEMA",
+    "Activities",
     "Activity",
     "ArrayCycles",
     "CaterpillarMachine",
@@ -124,7 +125,6 @@ __all__ = [
     "lane_speedup",
     "launched_kernels",
     "least_traffic",
-    "likeness",
     "load_efficiency",
     "mac_area_um2",
     "mac_pj",

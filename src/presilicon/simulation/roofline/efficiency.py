@@ -52,7 +52,7 @@ class Peaks(Struct, frozen=True, kw_only=True):
 class Activity(NamedTuple):
     """What the power of a working kernel depends on."""
 
-    words: tuple[str, ...]
+    labels: tuple[str, ...]
     """Its class, number format, operator, pass and layout."""
     flops: float
     """Logarithm of its share of the peak arithmetic."""
@@ -61,7 +61,7 @@ class Activity(NamedTuple):
 
 
 class MeasuredPowers(Struct, frozen=True, kw_only=True):
-    """Kernels whose power was measured, where it differs from that of their class: points of a sum of bells."""
+    """How the power of measured kernels differs from that of their class: bells around them."""
 
     points: tuple[Activity, ...]
     weights: tuple[float, ...]
@@ -70,7 +70,7 @@ class MeasuredPowers(Struct, frozen=True, kw_only=True):
     highest: float
 
 
-SCHEMA = 2
+TABLE_SCHEMA = 2
 """Version of tables: names of groups and axes of shapes."""
 
 
@@ -120,7 +120,7 @@ class _Bells:
         return float(exp(-((self._points - point) ** 2).sum(-1) / 2) @ self._weights)
 
 
-FADES = 4.0
+HALF_LIFE = 4.0
 """Doublings of the batch after which a known difference of a layer has halved."""
 
 
@@ -129,65 +129,52 @@ def remembered(measured: Sequence[tuple[float, float]], scale: float) -> float:
 
     >>> remembered(((5.0, 0.2), (7.0, 0.4)), 6.0)
     0.30000000000000004
-    >>> remembered(((5.0, 0.2), (7.0, 0.4)), 7.0 + FADES)
+    >>> remembered(((5.0, 0.2), (7.0, 0.4)), 7.0 + HALF_LIFE)
     0.2
     """
     for (low, first), (high, second) in pairwise(measured):
         if low <= scale <= high:
             return first + (second - first) * (scale - low) / (high - low)
     end, value = measured[0] if scale < measured[0][0] else measured[-1]
-    return value * float(0.5 ** (abs(scale - end) / FADES))
+    return value * float(0.5 ** (abs(scale - end) / HALF_LIFE))
 
 
 _APART = (1.0, 1.0, 0.36, 0.36, 0.36)
-"""How far apart kernels are that differ in a word of their `Activity`, as half a square."""
-_RATES = 2.0
-"""Doublings of a rate that are as far as one unit."""
+"""Half the squared distance between kernels that differ in a label of their `Activity`, for each label."""
+_WIDTH = 2.0
+"""Width of the bells around measured powers, in doublings of a rate."""
 
 
-def likeness(some: Sequence[Activity], others: Sequence[Activity]) -> Any:
-    """How alike kernels are in their activity, from 0 to 1, as a matrix."""
-    from numpy import array, exp
+class Activities:
+    """Kernels by their activity, to which others are compared."""
 
-    away: Any = 0.0
-    for place, apart in enumerate(_APART):
-        numbers: dict[str, int] = {}
-        first, second = (
-            array([numbers.setdefault(activity.words[place], len(numbers)) for activity in part])
-            for part in (some, others)
-        )
-        away = away + apart * (first[:, None] != second)
-    for rates in (
-        [array([activity.flops for activity in part]) for part in (some, others)],
-        [array([activity.traffic for activity in part]) for part in (some, others)],
-    ):
-        away = away + (rates[0][:, None] - rates[1]) ** 2 / (2 * _RATES**2)
-    return exp(-away)
-
-
-class _PowerBells:
-    """The sum of bells around measured powers, with words as numbers."""
-
-    def __init__(self, powers: MeasuredPowers) -> None:
+    def __init__(self, activities: Sequence[Activity]) -> None:
         from numpy import array
 
         self._numbers: list[dict[str, int]] = [{} for _ in _APART]
-        self._codes = array([
-            [numbers.setdefault(word, len(numbers)) for numbers, word in zip(self._numbers, point.words, strict=True)]
-            for point in powers.points
-        ])  # fmt: skip
-        self._rates = array([(point.flops, point.traffic) for point in powers.points])
-        self._weights, self._range = array(powers.weights), (powers.lowest, powers.highest)
+        for activity in activities:
+            for numbers, label in zip(self._numbers, activity.labels, strict=True):
+                numbers.setdefault(label, len(numbers))
+        self._labels, self._rates = self._encode(activities)
+        self._apart = array(_APART)
 
-    def factor(self, activity: Activity) -> float:
-        """Measured over fitted power of kernels that are like one."""
-        from numpy import array, exp
+    def likeness(self, others: Sequence[Activity]) -> Any:
+        """How alike each of some other kernels is to each of these, from 0 to 1, as a matrix."""
+        from numpy import exp
 
-        codes = [numbers.get(word, -1) for numbers, word in zip(self._numbers, activity.words, strict=True)]
-        away = (self._codes != codes) @ array(_APART)
-        away += ((self._rates - (activity.flops, activity.traffic)) ** 2).sum(-1) / (2 * _RATES**2)
-        height = float(exp(-away) @ self._weights)
-        return float(exp(min(max(height, self._range[0]), self._range[1])))
+        labels, rates = self._encode(others)
+        away = (labels[:, None] != self._labels) @ self._apart
+        return exp(-away - ((rates[:, None] - self._rates) ** 2).sum(-1) / (2 * _WIDTH**2))
+
+    def _encode(self, activities: Sequence[Activity]) -> tuple[Any, Any]:
+        """Labels as numbers, -1 for unknown ones, and rates."""
+        from numpy import array
+
+        labels = [
+            [numbers.get(label, -1) for numbers, label in zip(self._numbers, activity.labels, strict=True)]
+            for activity in activities
+        ]
+        return array(labels), array([(activity.flops, activity.traffic) for activity in activities])
 
 
 class Efficiency:
@@ -197,7 +184,7 @@ class Efficiency:
         self.peaks = layers.peaks if layers else None
         self._groups = layers.groups if layers else {}
         self._powers = layers.powers if layers else None
-        self._power_bells: _PowerBells | None = None
+        self._measured: Activities | None = None
         self._factors: dict[Activity, float] = {}
         self._arrays: dict[str, _Bells] = {}
         self._known: dict[Features, KernelRate | None] = {}
@@ -213,9 +200,15 @@ class Efficiency:
         if self._powers is None:
             return 1.0
         if activity not in self._factors:
-            self._power_bells = self._power_bells or _PowerBells(self._powers)  # needs numpy
-            self._factors[activity] = self._power_bells.factor(activity)
+            self._factors[activity] = self._power_factor(activity, self._powers)
         return self._factors[activity]
+
+    def _power_factor(self, activity: Activity, powers: MeasuredPowers) -> float:
+        from numpy import exp
+
+        self._measured = self._measured or Activities(powers.points)
+        height = float(self._measured.likeness([activity])[0] @ powers.weights)
+        return float(exp(min(max(height, powers.lowest), powers.highest)))
 
     def transferred(self, stretch: float, chip: Peaks, unit: str) -> float:
         """The stretch of a kernel on another chip; `unit` is the matrix unit whose arithmetic limits it, or empty.
@@ -267,10 +260,10 @@ def load_efficiency(name: str) -> Efficiency:
         ) from None
     except msgspec.MsgspecError as error:
         raise ConfigError(f'machine.measured: "{name}" is no table of measured layers ({error})') from None
-    if table.schema != SCHEMA:
+    if table.schema != TABLE_SCHEMA:
         raise ConfigError(
-            f'machine.measured: "{name}" has schema {table.schema}, and this version reads {SCHEMA}: fit its times '
-            "again (`presilicon characterize-gpu DESIGN --times times.json --out DIR`)"
+            f'machine.measured: "{name}" has schema {table.schema}, and this version reads {TABLE_SCHEMA}: fit its '
+            "times again (`presilicon characterize-gpu DESIGN --times times.json --out DIR`)"
         )
     return Efficiency(table)
 

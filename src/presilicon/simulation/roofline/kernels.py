@@ -90,7 +90,7 @@ class Kernel(Struct, frozen=True, kw_only=True):
         return "other"
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def labels(self) -> tuple[str, ...]:
         """What its power depends on besides its rates; see `Activity`."""
         operator, *rest = self.features.keys[0].split(".") if self.features.keys else ("",)
         backward = self.op.gemm is None and self.op.phase in ("input_grad", "weight_grad")
@@ -165,7 +165,7 @@ def _kernel(
             size_bytes=_product_bytes(gemm, layout) if gemm is not op.gemm else layout.size_bytes(op, attention.scores),
             extras=() if fused else extras + _bias(op, layout, machine),
         )
-    bits, again = layout.main_bits(op), _divides_alone(op, machine)
+    bits, passes = layout.main_bits(op), 2 if _divides_alone(op, machine) else 1
     if op.convolution is not None:
         assert op.gemm is not None  # depthwise: outside the matrix units, but some kernels still follow their format
         features = features_of_product(op, op.gemm, _format_of_depthwise(op, machine, formats, bits), machine.layout)
@@ -174,8 +174,8 @@ def _kernel(
     return Kernel(
         op=op,
         features=features,
-        flops=float(op.flops) * (2 if again else 1),
-        size_bytes=layout.size_bytes(op) * (2 if again else 1),
+        flops=float(op.flops) * passes,
+        size_bytes=layout.size_bytes(op) * passes,
         launches=_launches(op, layout, machine),
         extras=extras + _strided_rows(op, layout, machine),
     )

@@ -217,7 +217,7 @@ def activity_of(kernel: Kernel, time_s: float, machine: RooflineMachine) -> Acti
     """What the power of a kernel depends on, if it takes some time; rates in steps of a tenth of a doubling."""
     peak = machine.matrix[kernel.format].tflops * 1e12 if kernel.format else _peak(machine)
     flops, traffic = kernel.flops / (time_s * peak), kernel.traffic_bytes / (time_s * _bytes_s(machine))
-    return Activity(kernel.words, *(round(log2(max(share, _SLOWEST)), 1) for share in (flops, traffic)))
+    return Activity(kernel.labels, *(round(log2(max(share, _SLOWEST)), 1) for share in (flops, traffic)))
 
 
 def _busy_w(kernel: Kernel, machine: RooflineMachine) -> float:

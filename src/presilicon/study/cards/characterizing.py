@@ -26,8 +26,6 @@ _STREAMED = 1 << 25
 _COMMON = (("linear", "", ""), ("convolution", "2", ""), ("batch-norm", "2", ""))
 """Kinds of layers on which networks spend most of their energy."""
 
-_LAYOUTS = {"compile": "channels-last"}
-"""Layouts of images that a launch mode chooses itself."""
 Progress = Callable[[int, int, str], None]
 """Is called with the number of layers that are done, that of all, and what is measured now."""
 
@@ -154,7 +152,8 @@ def own_layers(
         graph = capture_workload(load_workload(name), batch_size=int(batch) if batch else None)
         if left_out(graph):
             notice(f"left out: {left_out(graph)} recurrent products or products of strided operands of {name}")
-        layers += layers_of(graph, channels_last="channels-last" in (machine.layout, _LAYOUTS.get(machine.launch)))
+        # torch.compile lays images out channels last by itself.
+        layers += layers_of(graph, channels_last=machine.layout == "channels-last" or machine.launch == "compile")
     return layers
 
 

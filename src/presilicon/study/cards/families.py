@@ -6,56 +6,29 @@ their papers give them, so that one description stands for all depths.
 
 from collections.abc import Iterable, Iterator
 from math import prod
-from typing import NamedTuple
 
-from presilicon.study.cards.layers import Layer, Shape
+from msgspec import structs
+
+from presilicon.records import Convolution
+from presilicon.study.cards.layers import Layer, Shape, convolution_layer
 
 MOST_ELEMENTS, MOST_FLOPS = 1 << 29, 3e12
 
 
-class Convolution(NamedTuple):
-    """A convolution of a network, for one image, line or volume."""
-
-    size: Shape
-    inputs: int
-    outputs: int
-    kernel: Shape
-    stride: Shape
-    groups: int = 1
-    padding: Shape = ()
-    """Empty: half the kernel."""
-    dilation: int = 1
-    transposed: bool = False
-
-    @property
-    def pads(self) -> Shape:
-        """Padding on each side."""
-        return self.padding or tuple(self.dilation * (taps - 1) // 2 for taps in self.kernel)
-
-    @property
-    def out_size(self) -> Shape:
-        """Size of its result."""
-        axes = zip(self.size, self.kernel, self.stride, self.pads, strict=True)
-        if self.transposed:
-            return tuple((n - 1) * stride - 2 * pad + taps for n, taps, stride, pad in axes)
-        return tuple((n + 2 * pad - self.dilation * (taps - 1) - 1) // stride + 1 for n, taps, stride, pad in axes)
-
-    def layers(self, batch: int) -> Iterator[Layer]:
-        """The layer for a batch, in both layouts; none where it would be too large."""
-        dims, flops = len(self.size), 2.0 * batch * self.inputs // self.groups * self.outputs * prod(self.kernel)
-        flops *= prod(self.size if self.transposed else self.out_size)
-        largest = batch * max(self.inputs * prod(self.size), self.outputs * prod(self.out_size))
-        if largest > MOST_ELEMENTS or flops > MOST_FLOPS:
-            return
-        arguments = {
-            "dims": dims, "in_channels": self.inputs, "out_channels": self.outputs, "kernel_size": self.kernel,
-            "stride": self.stride, "padding": self.pads, "groups": self.groups, "dilation": self.dilation,
-        }  # fmt: skip
-        for channels_last in (False, True) if dims > 1 else (False,):
-            yield Layer(
-                name="transposed-convolution" if self.transposed else "convolution", arguments=arguments,
-                shapes=((batch, self.inputs, *self.size),), channels_last=channels_last, flops=flops,
-            )  # fmt: skip
+def _convolution(
+    size: Shape, inputs: int, outputs: int, kernel: Shape, stride: Shape, groups: int = 1, padding: Shape = (),
+    dilation: int = 1, transposed: bool = False,
+) -> Convolution:  # fmt: skip
+    """A convolution of one image, line or volume; without `padding`, half the kernel."""
+    padding = padding or tuple(dilation * (taps - 1) // 2 for taps in kernel)
+    axes = zip(size, kernel, stride, padding, strict=True)
+    if transposed:
+        result = tuple((length - 1) * step - 2 * pad + taps for length, taps, step, pad in axes)
+    else:
+        result = tuple((length + 2 * pad - dilation * (taps - 1) - 1) // step + 1 for length, taps, step, pad in axes)
+    return Convolution(
+        1, inputs, outputs, size, result, kernel, stride, padding, (dilation,) * len(size), groups, transposed
+    )  # fmt: skip
 
 
 def _image(
@@ -63,8 +36,19 @@ def _image(
     transposed: bool = False,
 ) -> Convolution:  # fmt: skip
     pads = () if padding is None else (padding, padding)
-    size, taps, strides = (side, side), (kernel, kernel), (stride, stride)
-    return Convolution(size, inputs, outputs, taps, strides, groups, pads, transposed=transposed)
+    size, taps, steps = (side, side), (kernel, kernel), (stride, stride)
+    return _convolution(size, inputs, outputs, taps, steps, groups, pads, transposed=transposed)
+
+
+def _layers(convolution: Convolution, batch: int) -> Iterator[Layer]:
+    """The layers of a convolution for a batch, in both layouts; none where they would be too large."""
+    whole = structs.replace(convolution, batch=batch)
+    inputs = whole.in_channels * prod(whole.input_size)
+    largest = batch * max(inputs, whole.out_channels * prod(whole.output_size))
+    for channels_last in (False, True) if len(whole.kernel) > 1 else (False,):
+        layer = convolution_layer(whole, channels_last=channels_last)
+        if largest <= MOST_ELEMENTS and layer.flops <= MOST_FLOPS:
+            yield layer
 
 
 def _vgg(side: int) -> Iterator[Convolution]:
@@ -126,8 +110,8 @@ def _inception() -> Iterator[Convolution]:
             yield _image(side, inputs, width, kernel)
     lines = [(17, inputs, outputs, 7) for inputs in (128, 160, 192) for outputs in dict.fromkeys((inputs, 192))]
     for side, inputs, outputs, taps in (*lines, (8, 384, 384, 3)):
-        yield Convolution((side, side), inputs, outputs, (1, taps), (1, 1))
-        yield Convolution((side, side), inputs, outputs, (taps, 1), (1, 1))
+        yield _convolution((side, side), inputs, outputs, (1, taps), (1, 1))
+        yield _convolution((side, side), inputs, outputs, (taps, 1), (1, 1))
 
 
 def _densenet() -> Iterator[Convolution]:
@@ -201,42 +185,42 @@ def _others() -> Iterator[Convolution]:
 
 def _volumes() -> Iterator[Convolution]:
     """Videos and scans: whole kernels, and kernels of one frame or one point."""
-    yield Convolution((16, 112, 112), 3, 64, (3, 7, 7), (1, 2, 2))
-    yield Convolution((16, 112, 112), 3, 45, (1, 7, 7), (1, 2, 2))
+    yield _convolution((16, 112, 112), 3, 64, (3, 7, 7), (1, 2, 2))
+    yield _convolution((16, 112, 112), 3, 45, (1, 7, 7), (1, 2, 2))
     size: Shape = (16, 56, 56)
     before = 64
     for width, middle in ((64, 144), (128, 230), (256, 460), (512, 921)):
         if width > 64:
-            yield Convolution(size, before, width, (3, 3, 3), (2, 2, 2))
-            yield Convolution(size, before, width, (1, 1, 1), (2, 2, 2))
+            yield _convolution(size, before, width, (3, 3, 3), (2, 2, 2))
+            yield _convolution(size, before, width, (1, 1, 1), (2, 2, 2))
             size = tuple(length // 2 for length in size)
-        yield Convolution(size, width, width, (3, 3, 3), (1, 1, 1))
-        yield Convolution(size, width, middle, (1, 3, 3), (1, 1, 1))
-        yield Convolution(size, middle, width, (3, 1, 1), (1, 1, 1))
-        yield Convolution(size, width, width, (1, 3, 3), (1, 1, 1))
-        yield Convolution(size, width, width, (3, 1, 1), (1, 1, 1))
-        yield Convolution(size, width, 4 * width, (1, 1, 1), (1, 1, 1))
-        yield Convolution(size, 4 * width, width, (1, 1, 1), (1, 1, 1))
+        yield _convolution(size, width, width, (3, 3, 3), (1, 1, 1))
+        yield _convolution(size, width, middle, (1, 3, 3), (1, 1, 1))
+        yield _convolution(size, middle, width, (3, 1, 1), (1, 1, 1))
+        yield _convolution(size, width, width, (1, 3, 3), (1, 1, 1))
+        yield _convolution(size, width, width, (3, 1, 1), (1, 1, 1))
+        yield _convolution(size, width, 4 * width, (1, 1, 1), (1, 1, 1))
+        yield _convolution(size, 4 * width, width, (1, 1, 1), (1, 1, 1))
         before = width
     for side, width in ((64, 32), (32, 64), (16, 128), (8, 256)):
-        yield Convolution((side,) * 3, width, width, (3, 3, 3), (1, 1, 1))
-        yield Convolution((side,) * 3, 2 * width, width, (3, 3, 3), (1, 1, 1))
-        yield Convolution((side // 2,) * 3, 2 * width, width, (2, 2, 2), (2, 2, 2), padding=(0, 0, 0), transposed=True)
+        yield _convolution((side,) * 3, width, width, (3, 3, 3), (1, 1, 1))
+        yield _convolution((side,) * 3, 2 * width, width, (3, 3, 3), (1, 1, 1))
+        yield _convolution((side // 2,) * 3, 2 * width, width, (2, 2, 2), (2, 2, 2), padding=(0, 0, 0), transposed=True)
 
 
 def _lines() -> Iterator[Convolution]:
     """Audio and text: dilated, separable and strided convolutions."""
     for length, width in ((4096, 64), (8000, 64), (8192, 128), (2048, 256), (1024, 512)):
         for kernel, dilation in ((2, 1), (2, 8), (2, 64), (3, 1), (3, 4), (3, 16), (3, 128), (1, 1)):
-            yield Convolution((length,), width, width, (kernel,), (1,), dilation=dilation)
-        yield Convolution((length,), width, 2 * width, (3,), (1,))
-        yield Convolution((length,), width, 2 * width, (1,), (1,))
+            yield _convolution((length,), width, width, (kernel,), (1,), dilation=dilation)
+        yield _convolution((length,), width, 2 * width, (3,), (1,))
+        yield _convolution((length,), width, 2 * width, (1,), (1,))
     for length, width, kernel in ((512, 256, 31), (512, 512, 31), (1000, 144, 15), (400, 256, 15), (1000, 512, 5)):
-        yield Convolution((length,), width, width, (kernel,), (1,), width)
-        yield Convolution((length,), width, 2 * width, (1,), (1,))
-        yield Convolution((length,), 2 * width, width, (1,), (1,))
+        yield _convolution((length,), width, width, (kernel,), (1,), width)
+        yield _convolution((length,), width, 2 * width, (1,), (1,))
+        yield _convolution((length,), 2 * width, width, (1,), (1,))
     for length, inputs, kernel, stride in ((3199, 512, 3, 2), (1599, 512, 3, 2), (3000, 80, 3, 1), (3000, 512, 3, 2)):
-        yield Convolution((length,), inputs, 512, (kernel,), (stride,))
+        yield _convolution((length,), inputs, 512, (kernel,), (stride,))
 
 
 def _linears() -> Iterator[tuple[int, int, int]]:
@@ -292,7 +276,7 @@ def families() -> Iterator[Layer]:
     for convolutions, batches in ((images, (32, 128)), (small, (128, 512)), (_volumes(), (4, 16)), (_lines(), (16,))):
         for convolution in dict.fromkeys(convolutions):
             for batch in batches:
-                yield from convolution.layers(batch)
+                yield from _layers(convolution, batch)
     for rows, inputs, outputs in dict.fromkeys(_linears()):
         arguments = {"in_features": inputs, "out_features": outputs, "bias": True}
         flops = 2.0 * rows * inputs * outputs
@@ -306,7 +290,7 @@ def families() -> Iterator[Layer]:
 
 def _norms(images: Iterable[Convolution]) -> Iterator[Layer]:
     """Batch normalization after the convolutions, layer normalization between transformers' linear layers."""
-    for width, side in dict.fromkeys((conv.outputs, conv.out_size[0]) for conv in images):
+    for width, side in dict.fromkeys((conv.out_channels, conv.output_size[0]) for conv in images):
         if width * side * side * 64 <= MOST_ELEMENTS and width > 16 and side > 4:
             for channels_last in (False, True):
                 yield Layer(

@@ -15,7 +15,8 @@ from presilicon.base import MICRO, PICO
 from presilicon.designs import ACTIVITIES, ChipEnergy, RooflineMachine, StepFormats, load_numerics
 from presilicon.records import StepFacts, StepGraph
 from presilicon.simulation import (
-    SCHEMA,
+    TABLE_SCHEMA,
+    Activities,
     Activity,
     Efficiency,
     Features,
@@ -32,7 +33,6 @@ from presilicon.simulation import (
     kernel_limit,
     kernel_seconds,
     launched_kernels,
-    likeness,
 )
 from presilicon.study.cards.benches import Precision
 from presilicon.study.cards.layers import Layer
@@ -93,7 +93,7 @@ def fit(
 ) -> MeasuredLayers:
     """The efficiency of the card on which layers were measured; `machine` has its peaks."""
     samples = list(samples_of(layers, times, machine))
-    table = MeasuredLayers(schema=SCHEMA, device=device, source=source, peaks=machine.peaks, groups={})
+    table = MeasuredLayers(schema=TABLE_SCHEMA, device=device, source=source, peaks=machine.peaks, groups={})
     for left in reversed(range(ROUNDS)):
         efficiency = Efficiency(table)
         shares: dict[str, list[Share]] = defaultdict(list)
@@ -112,18 +112,18 @@ def fit(
 
 def _remember(key: str, group: KernelGroup, shares: Sequence[Share], efficiency: Efficiency) -> KernelGroup:
     """The group with the layers that were measured, where their times differ from the smooth one."""
-    rests: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    residuals: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for share in shares:
         features = share.features
         if not features.layer or features.keys[0] != key:
             continue
         rate = efficiency.rate(features)
         assert rate is not None
-        rest = np.log(share.time_us / (share.launches * rate.fixed_us + share.limit_us * rate.stretch))
-        rests[features.layer][round(features.scale, 3)].append(float(rest))
+        residual = np.log(share.time_us / (share.launches * rate.fixed_us + share.limit_us * rate.stretch))
+        residuals[features.layer][round(features.scale, 3)].append(float(residual))
     known = {
         layer: tuple(sorted((scale, round(float(np.mean(values)), 3)) for scale, values in by_scale.items()))
-        for layer, by_scale in sorted(rests.items())
+        for layer, by_scale in sorted(residuals.items())
     }
     return structs.replace(group, known=known)
 
@@ -383,7 +383,7 @@ def _fit_powers(
 ) -> tuple[MeasuredPowers, NDArray[Any]]:
     """Bells around measured powers, and the joules that all other layers give for each."""
     values = np.log(np.maximum(measured_j, _LEAST_WORK * static_j) / np.maximum(fitted_j, _LEAST_WORK * static_j))
-    inverse = np.linalg.inv(likeness(activities, activities) + _POWER_NOISE * np.eye(len(values)))
+    inverse = np.linalg.inv(Activities(activities).likeness(activities) + _POWER_NOISE * np.eye(len(values)))
     weights = inverse @ values
     heights = np.clip(values - weights / np.diag(inverse), values.min(), values.max())
     powers = MeasuredPowers(

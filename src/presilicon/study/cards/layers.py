@@ -1,12 +1,15 @@
 """Layers that are measured on a card: what each is made of, and how it is built."""
 
 from collections.abc import Callable, Iterable
+from math import prod
 from typing import Any
 
 import torch
 from msgspec import Struct
 from torch import Tensor, nn
 from torch.nn import functional
+
+from presilicon.records import Convolution
 
 Shape = tuple[int, ...]
 
@@ -226,3 +229,29 @@ LAYERS: dict[str, Callable[..., Any]] = {
 }
 """Layers by name: functions that make a module, or a function of tensors."""
 _PRODUCTS = frozenset({"linear", "mixing", "convolution", "transposed-convolution", "biased-convolution"})
+
+
+def convolution_layer(convolution: Convolution, *, channels_last: bool) -> Layer:
+    """A convolution of a step as a layer; lines have one layout only."""
+    dims = len(convolution.kernel)
+    arguments: dict[str, Any] = {
+        "dims": dims, "in_channels": convolution.in_channels, "out_channels": convolution.out_channels,
+        "kernel_size": convolution.kernel, "stride": convolution.stride, "padding": convolution.padding,
+        "dilation": convolution.dilation, "groups": convolution.groups,
+    }  # fmt: skip
+    if convolution.transposed:
+        arguments["output_padding"] = tuple(
+            out - ((before - 1) * stride - 2 * padding + dilation * (taps - 1) + 1)
+            for out, before, stride, padding, dilation, taps in zip(
+                convolution.output_size, convolution.input_size, convolution.stride, convolution.padding,
+                convolution.dilation, convolution.kernel, strict=True,
+            )
+        )  # fmt: skip
+    positions = prod(convolution.input_size if convolution.transposed else convolution.output_size)
+    macs = convolution.batch * positions * prod(convolution.kernel)
+    macs *= convolution.in_channels // convolution.groups * convolution.out_channels
+    return Layer(
+        name="transposed-convolution" if convolution.transposed else "convolution", arguments=arguments,
+        shapes=((convolution.batch, convolution.in_channels, *convolution.input_size),),
+        channels_last=channels_last and dims > 1, flops=2.0 * macs,
+    )  # fmt: skip

@@ -1,13 +1,12 @@
 """The layers of one network, as layers that can be measured: its products and normalizations."""
 
 from collections.abc import Iterator
-from math import prod
 
 from msgspec import json
 
-from presilicon.records import Convolution, Op, StepGraph
+from presilicon.records import Op, StepGraph
 from presilicon.simulation import FusedAttention, find_attention
-from presilicon.study.cards.layers import Layer
+from presilicon.study.cards.layers import Layer, convolution_layer
 
 
 def layers_of(graph: StepGraph, *, channels_last: bool = False) -> list[Layer]:
@@ -22,14 +21,14 @@ def layers_of(graph: StepGraph, *, channels_last: bool = False) -> list[Layer]:
 
 
 def left_out(graph: StepGraph) -> int:
-    """Products of a step that `layers_of` leaves out."""
-    products = [op for op in graph.ops if op.phase == "forward" and op.gemm is not None and op.convolution is None]
-    return sum(op.recurrent or (op.gemm.count == 1 and op.access != "dense") for op in products if op.gemm is not None)
+    """Number of products that `layers_of` leaves out."""
+    linear = [op for op in graph.ops if op.phase == "forward" and op.gemm and op.gemm.count == 1 and not op.convolution]
+    return sum(op.recurrent or op.access != "dense" for op in linear)
 
 
 def _layer(op: Op, attention: FusedAttention, channels_last: bool) -> Iterator[Layer]:
     if op.convolution is not None:
-        yield _convolution(op.convolution, channels_last)
+        yield convolution_layer(op.convolution, channels_last=channels_last)
     elif op.gemm is not None and op.index in attention.products:
         if op.outputs[0].id in attention.scores:
             count, m, k, n = op.gemm.count, op.gemm.m, op.gemm.k, op.gemm.n
@@ -52,28 +51,3 @@ def _layer(op: Op, attention: FusedAttention, channels_last: bool) -> Iterator[L
     elif op.operator.startswith("aten.native_layer_norm"):
         shape = op.inputs[0].shape
         yield Layer(name="layer-norm", arguments={"normalized_shape": shape[-1]}, shapes=(shape,))
-
-
-def _convolution(convolution: Convolution, channels_last: bool) -> Layer:
-    dims = len(convolution.kernel)
-    arguments = {
-        "dims": dims, "in_channels": convolution.in_channels, "out_channels": convolution.out_channels,
-        "kernel_size": convolution.kernel, "stride": convolution.stride, "padding": convolution.padding,
-        "dilation": convolution.dilation, "groups": convolution.groups,
-    }  # fmt: skip
-    size = convolution.input_size if convolution.transposed else convolution.output_size
-    if convolution.transposed:
-        arguments["output_padding"] = tuple(
-            out - ((before - 1) * stride - 2 * padding + dilation * (length - 1) + 1)
-            for out, before, stride, padding, dilation, length in zip(
-                convolution.output_size, convolution.input_size, convolution.stride, convolution.padding,
-                convolution.dilation, convolution.kernel, strict=True,
-            )
-        )  # fmt: skip
-    results = convolution.batch * convolution.out_channels * prod(size)
-    return Layer(
-        name="transposed-convolution" if convolution.transposed else "convolution", arguments=arguments,
-        shapes=((convolution.batch, convolution.in_channels, *convolution.input_size),),
-        channels_last=channels_last and dims > 1,
-        flops=2.0 * results * prod(convolution.kernel) * convolution.in_channels / convolution.groups,
-    )  # fmt: skip

@@ -7,6 +7,7 @@ import pytest
 
 from presilicon.designs import RooflineMachine, load_design
 from presilicon.simulation import (
+    Activities,
     Activity,
     Efficiency,
     Features,
@@ -17,7 +18,6 @@ from presilicon.simulation import (
     activity_of,
     busy_seconds,
     kernel_seconds,
-    likeness,
 )
 from presilicon.study.cards.fitting import Share, fit, fit_energy, fit_group, layer_graph, measured_kernels
 from presilicon.study.cards.layers import Layer
@@ -158,8 +158,9 @@ def test_powers_of_kernels_that_are_alike_are_learned_and_no_others() -> None:
 
     assert watts(1) == pytest.approx(200, rel=0.12)
     assert watts(0) == pytest.approx(500, rel=0.12)
-    plain = float(likeness([energies.powers.points[3]], energies.powers.points)[0] @ energies.powers.weights)
-    assert Efficiency(table).power_factor(energies.powers.points[3]) == pytest.approx(math.exp(plain))
+    points = energies.powers.points
+    plain = float(Activities(points).likeness([points[3]])[0] @ energies.powers.weights)
+    assert Efficiency(table).power_factor(points[3]) == pytest.approx(math.exp(plain))
     unknown = Activity(("no class", "no format", "no operator", "no pass", ""), 0.0, 0.0)
     assert Efficiency(table).power_factor(unknown) == pytest.approx(1, abs=0.1)
     assert Efficiency().power_factor(unknown) == 1
