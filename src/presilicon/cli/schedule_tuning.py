@@ -7,7 +7,17 @@ import click
 from presilicon.base import ConfigError, to_plain
 from presilicon.cli.options import print_json
 from presilicon.cli.schedule_kernels import read_numbers
-from presilicon.scheduling import TUNED_OPS, BoardInfo, Trial, list_boards, rank, save_tuned, stored_path, tune
+from presilicon.scheduling import (
+    TUNED_OPS,
+    BoardInfo,
+    Trial,
+    list_boards,
+    open_device,
+    rank,
+    save_tuned,
+    stored_path,
+    tune,
+)  # fmt: skip
 
 
 def _board(device: str) -> BoardInfo:
@@ -15,6 +25,7 @@ def _board(device: str) -> BoardInfo:
     name = "opencl:0.0" if device == "opencl" else device
     if name not in boards:
         raise ConfigError(f"--device must be one of {', '.join(boards)}, not {device!r}")
+    open_device(name).close()  # one message if it cannot be used, rather than one for each configuration
     return boards[name]
 
 

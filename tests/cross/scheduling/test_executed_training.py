@@ -14,7 +14,7 @@ from presilicon.study.hybrid_context import Hybrid
 from presilicon.study.scheduling import to_graph
 from presilicon.workloads import load_workload
 
-pytest.importorskip("pyopencl")
+pytestmark = pytest.mark.usefixtures("opencl")
 NAMES = ("opencl:0.0/0", "opencl:0.0/1")
 TOLERANCE = 2e-4
 """Relative difference of losses: sums in another order, after some steps of training."""

@@ -13,12 +13,12 @@ from presilicon.scheduling.runtime.opencl.boards import Board, kernel_source
 from presilicon.scheduling.runtime.opencl.device import OpenCLDevice
 from presilicon.scheduling.runtime.opencl.tuning import TUNED_OPS, Config, Worker, attempt, shipped, space
 
-pytest.importorskip("pyopencl")
+pytestmark = pytest.mark.usefixtures("opencl")
 aten = torch.ops.aten
 
 
 @pytest.fixture(scope="module")
-def device() -> Iterator[OpenCLDevice]:
+def device(opencl: None) -> Iterator[OpenCLDevice]:
     opened = OpenCLDevice()
     opened.board.keep = False  # a program that is stored is compiled twice
     yield opened

@@ -218,8 +218,7 @@ def test_kernels_refuse(invoke, arguments: list[str], words: list[str]) -> None:
     assert all(word in found.err for word in words), found.err
 
 
-def test_kernels_are_tuned_and_ranked_on_a_device(invoke, monkeypatch, tmp_path) -> None:
-    pytest.importorskip("pyopencl")
+def test_kernels_are_tuned_and_ranked_on_a_device(invoke, monkeypatch, tmp_path, opencl) -> None:
     monkeypatch.setenv("PRESILICON_CACHE", str(tmp_path))
     tried = []
 
@@ -246,8 +245,7 @@ def test_a_machine_without_opencl_exits_with_3(invoke, monkeypatch) -> None:
         assert "presilicon[opencl]" in found.err
 
 
-def test_a_device_must_be_an_opencl_one_to_be_tuned(invoke) -> None:
-    pytest.importorskip("pyopencl")
+def test_a_device_must_be_an_opencl_one_to_be_tuned(invoke, opencl) -> None:
     found = invoke("schedule", "kernels", "--rank", "5", "--device", "cpu")
     assert found.code == 2
     assert "--device must be one of opencl:0.0" in found.err
@@ -263,8 +261,7 @@ def test_rows_are_measured_and_written(invoke, tmp_path) -> None:
 EXECUTE = ["schedule", "cpu-2xopencl", "--workload", "digits-mlp", "--batch", "16", "--execute", "--steps", "3"]
 
 
-def test_a_schedule_is_executed_on_opencl_devices(invoke, tmp_path, monkeypatch) -> None:
-    pytest.importorskip("pyopencl")
+def test_a_schedule_is_executed_on_opencl_devices(invoke, tmp_path, monkeypatch, opencl) -> None:
     monkeypatch.setattr(execution_module, "TRIAL_S", 0.0)
     found = invoke(*EXECUTE, "--objective", "throughput", "--solver", "heft", "--out", str(tmp_path), "--json").document
     execution = found["execution"]
@@ -281,8 +278,7 @@ def test_a_schedule_is_executed_on_opencl_devices(invoke, tmp_path, monkeypatch)
     assert "Executed, step" in page
 
 
-def test_an_execution_from_the_table_under_a_cap_says_what_it_did(invoke) -> None:
-    pytest.importorskip("pyopencl")
+def test_an_execution_from_the_table_under_a_cap_says_what_it_did(invoke, opencl) -> None:
     arguments = ["--no-measure", "--no-takeover", "--mirror", "--watts", "12", "--power-cap", "70", "--solver", "heft"]
     text = invoke(*EXECUTE, *arguments, "--objective", "throughput").out
     assert "3 steps executed" in text

@@ -40,8 +40,7 @@ def test_rows_say_bandwidth_and_operations_per_cycle() -> None:
     assert "ipc is derived" in found.source
 
 
-def test_an_opencl_device_is_measured_through_the_runtime() -> None:
-    pytest.importorskip("pyopencl")
+def test_an_opencl_device_is_measured_through_the_runtime(opencl: None) -> None:
     found = characterize("digits-mlp", device="opencl:0.0/0", watts=12.0, repeats=1, batch_size=4)
     assert {row.device for row in found.rows} == {"opencl"}
     assert {"MatMul", "BiasAddGrad", "Relu", "Loss"} <= {row.kind for row in found.rows}
@@ -52,8 +51,7 @@ def test_an_opencl_device_is_measured_through_the_runtime() -> None:
         characterize("digits-mlp", device="fpga", watts=1)
 
 
-def test_ops_without_kernels_have_no_rows_and_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyopencl")
+def test_ops_without_kernels_have_no_rows_and_are_named(opencl: None, monkeypatch: pytest.MonkeyPatch) -> None:
     from presilicon.scheduling.runtime.opencl.device import OpenCLDevice
 
     covers = OpenCLDevice.covers

@@ -15,9 +15,8 @@ from presilicon.scheduling.runtime.opencl.boards import Board, kernel_source, li
 
 
 @pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An empty cache."""
-    pytest.importorskip("pyopencl")
+def fresh(opencl: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty cache, and a device."""
     monkeypatch.setenv("PRESILICON_CACHE", str(tmp_path))
     return tmp_path / "opencl"
 
@@ -57,6 +56,18 @@ def test_a_device_that_is_not_there(fresh: Path) -> None:
         open_device("opencl:7.0")
     with pytest.raises(ConfigError, match=r"opencl:0\.0/99"):
         open_device("opencl:0.0/99")
+
+
+def test_a_compiler_that_does_not_know_the_processor_is_a_missing_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    opencl = pytest.importorskip("pyopencl")
+
+    def fail(self: Any, *args: Any, **kwargs: Any) -> None:
+        raise opencl.RuntimeError("clBuildProgram failed\n\n\nerror: unknown target CPU 'generic'\nmore")
+
+    monkeypatch.setattr(opencl.Program, "build", fail)
+    words = r"opencl:0\.0: .* cannot compile for .*: error: unknown target CPU 'generic'; .* needs another one"
+    with pytest.raises(MissingToolError, match=words):
+        open_device("opencl:0.0")
 
 
 def test_programs_are_built_once_and_found_again(fresh: Path) -> None:

@@ -82,6 +82,17 @@ def _describe(name: str, platform: Any, device: Any) -> BoardInfo:
     )
 
 
+def _compile_error(context: Any, device: Any) -> str:
+    """The compiler's first error for an empty kernel, or nothing."""
+    opencl = import_opencl()
+    try:
+        opencl.Program(context, "__kernel void nothing() {}").build([], [device], cache_dir=False)
+    except opencl.RuntimeError as error:
+        lines = str(error).splitlines()
+        return next((line.strip() for line in lines if line.strip().startswith("error:")), lines[0])
+    return ""
+
+
 class Kernel(NamedTuple):
     """A kernel that is built for a board."""
 
@@ -94,6 +105,10 @@ class Board:
 
     `part` names a sub-device that is one compute unit, so that a CPU gives several boards. Work on
     several boards overlaps only if each has a thread that waits for it.
+
+    Raises:
+        ConfigError: there is no such device.
+        MissingToolError: there is no OpenCL, or it cannot compile for this device.
     """
 
     def __init__(self, platform: int = 0, device: int = 0, part: int | None = None, *, profile: bool = False) -> None:
@@ -117,6 +132,11 @@ class Board:
         self.device, self.units = chosen, int(chosen.max_compute_units)
         self.group = 64 if chosen.type & opencl.device_type.GPU else 1
         self.context = opencl.Context([chosen])
+        if cause := _compile_error(self.context, chosen):
+            raise MissingToolError(
+                f"{name}: {self.info.platform} ({self.info.version}) cannot compile for {self.info.device}: {cause}; "
+                "a processor that is newer than the driver needs another one (Debian's is pocl-opencl-icd)"
+            )
         flags = opencl.command_queue_properties.PROFILING_ENABLE if profile else 0
         self.queue = opencl.CommandQueue(self.context, chosen, flags)
         self.pool = opencl.tools.MemoryPool(opencl.tools.ImmediateAllocator(self.queue))
