@@ -3,7 +3,8 @@
     python benchmarks/cpu_steps.py measure --out steps.json [--threads 8] [--models digits-cnn,resnet18]
     python benchmarks/cpu_steps.py judge my-processor/design.toml steps.json
 
-A step is forward, loss, backward and update in float32; its time is the least of some groups of steps.
+A step is forward, loss, backward and update in float32; its time is the least of some steps. Freed memory is kept, as
+`characterize-cpu` does; `--default-memory` leaves it to the C library.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from gpu_steps import find_workload
 
 from presilicon.designs import load_design
 from presilicon.simulation import simulate
-from presilicon.study.cards.benches import processor
+from presilicon.study.cards.benches import keep_memory, processor
 from presilicon.workloads import capture_workload
 
 CASES = {
@@ -53,11 +54,14 @@ def main() -> None:
     measuring.add_argument("--threads", type=int)
     measuring.add_argument("--models", default=",".join(CASES))
     measuring.add_argument("--seconds", type=float, default=2.0)
+    measuring.add_argument("--default-memory", action="store_true")
     judging = commands.add_parser("judge")
     judging.add_argument("design")
     judging.add_argument("steps", type=Path)
     options = parser.parse_args()
     if options.command == "measure":
+        if not options.default_memory:
+            keep_memory()
         if options.threads:
             torch.set_num_threads(options.threads)
         rows = []

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from presilicon.base import to_toml, write_file
+from presilicon.base import to_toml, write_atomically, write_file
 from presilicon.cli.options import set_option
 
 _OPTIONS = (
@@ -42,7 +42,8 @@ def command(
     """Measure layers of every class on the GPU of this machine, and write a design that predicts steps on it.
 
     DESIGN has the published peaks of the card: a preset such as h200, or a file of your own whose machine is of the
-    kind roofline. OUT gets times.json (what was measured), layers.json (efficiency by class and shape) and design.toml.
+    kind roofline. OUT gets times.json (what was measured, as it is measured), layers.json (efficiency by class and
+    shape) and design.toml. If the command is interrupted, --times OUT/times.json fits what was measured until then.
 
     \b
     Examples:
@@ -70,9 +71,13 @@ def describe(
     card = None if times is None else read_card(times)
     out.mkdir(parents=True, exist_ok=True)
     if card is None or own:
-        card = measure(design.machine, before=card, own=own, minutes=minutes, progress=_show, notice=_notice)
+
+        def keep(times: Any) -> None:
+            write_atomically(out / "times.json", json.encode(times))
+
+        card = measure(design.machine, before=card, own=own, minutes=minutes, progress=_show, notice=_notice, keep=keep)
         click.echo(err=True)
-        write_file(out / "times.json", json.encode(card).decode())
+        keep(card)
     click.echo("fitting (some minutes)", err=True)
     described, table, error = describe_card(design, card, out / "layers.json")
     write_file(out / "design.toml", f"# {card.device}, {table.source}\n{to_toml(described.to_plain())}")

@@ -9,7 +9,8 @@ import torch
 from msgspec import json, structs
 
 from presilicon.designs import RooflineMachine, load_design
-from presilicon.study.cards import characterizing
+from presilicon.study.cards import benches, characterizing
+from presilicon.study.cards.benches import CpuBench
 from presilicon.study.cards.characterizing import CardTimes, characterize_card, layers_for_power, read_card
 from presilicon.study.cards.measuring import LayerTime
 from presilicon.study.cards.suite import suite
@@ -163,10 +164,17 @@ def processor(tmp_path: Path) -> Path:
     return path
 
 
+def keep_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide other programs of this machine, and leave the memory of this one alone."""
+    monkeypatch.setattr(benches, "keep_memory", lambda: None)
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
+    monkeypatch.setattr(CpuBench, "probe", lambda bench: 1.0)
+
+
 def test_a_processor_is_measured_and_simulated(
     processor: Path, tmp_path: Path, invoke: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
+    keep_quiet(monkeypatch)
     layers = suite()
     small = [layer for layer in layers if layer.flops < 3e7 and layer.elements < 1 << 19]
     few = [layer for layer in small if layer.name in ("linear", "parameters", "layer-norm")][:14]
@@ -183,6 +191,30 @@ def test_a_processor_is_measured_and_simulated(
     assert "time" in text
 
 
+def test_what_an_interrupted_run_measured_can_be_fitted(
+    processor: Path, tmp_path: Path, invoke: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_quiet(monkeypatch)
+    small = [layer for layer in suite() if layer.flops < 3e7 and layer.elements < 1 << 19]
+    few = [layer for layer in small if layer.name == "linear"][:40]
+    monkeypatch.setattr(characterizing, "suite", lambda: few)
+    count = 0
+
+    def timed(bench: CpuBench, run: Any, window_s: float) -> dict[str, Any]:
+        nonlocal count
+        count += 1
+        if count > 60:  # in the second group of layers
+            raise KeyboardInterrupt
+        return {"time_us": 10.0 + count % 7}
+
+    monkeypatch.setattr(CpuBench, "timed", timed)
+    out = tmp_path / "out"
+    assert invoke("characterize-cpu", str(processor), "--out", str(out)).code == 130
+    times = out / "times.json"
+    assert len(json.decode(times.read_bytes(), type=CardTimes).times) == 16 * 3
+    assert "48 times" in invoke("characterize-cpu", str(processor), "--out", str(out), "--times", str(times)).out
+
+
 def test_a_busy_processor_is_refused(
     processor: Path, tmp_path: Path, invoke: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,7 +228,7 @@ def test_layers_of_a_network_are_measured_beside_what_was(
     processor: Path, tmp_path: Path, invoke: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its layers get negative places, are measured once, and then take exactly their measured time."""
-    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
+    keep_quiet(monkeypatch)
     small = [layer for layer in suite() if layer.flops < 3e7 and layer.elements < 1 << 19]
     few = [layer for layer in small if layer.name in ("linear", "parameters")][:14]
     monkeypatch.setattr(characterizing, "suite", lambda: few)

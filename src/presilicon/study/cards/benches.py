@@ -1,5 +1,6 @@
 """What layers are timed on: a CUDA card with its energy counter, or the processor."""
 
+import ctypes
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,8 @@ class Bench(Protocol):
     """As torch names it."""
     required: Sequence[Precision]
     """Precisions that its design must have a unit of."""
+    tolerance: float
+    """How much longer its `probe` may take than it usually does."""
 
     def admits(self, layer: Layer, precision: Precision) -> bool:
         """Whether a layer takes milliseconds, not seconds."""
@@ -42,6 +45,14 @@ class Bench(Protocol):
 
     def recover(self) -> None:
         """Called after a layer that failed."""
+        ...
+
+    def probe(self) -> float:
+        """Seconds of a product that is always the same: longer than before where something slows the device down."""
+        ...
+
+    def slowed_by(self) -> list[str]:
+        """What slows it down now, as far as that is known."""
         ...
 
 
@@ -89,6 +100,7 @@ class CudaBench:
 
     device = "cuda"
     required: Sequence[Precision] = ("fp32", "tf32", "bf16")
+    tolerance = 1.25
     _FP32_FLOPS = 6e11  # takes some milliseconds at most
 
     def __init__(self) -> None:
@@ -153,6 +165,22 @@ class CudaBench:
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
         generator.graphsafe_set_state(torch.Generator("cuda").graphsafe_get_state())
 
+    def probe(self) -> float:
+        """A product that takes a fraction of a millisecond, in bfloat16."""
+        torch.cuda.empty_cache()
+        x = torch.ones(4096, 4096, device="cuda", dtype=torch.bfloat16)
+
+        def run() -> None:
+            for _ in range(10):
+                x @ x
+            torch.cuda.synchronize()
+
+        return min(_seconds(run, 1) for _ in range(6))
+
+    def slowed_by(self) -> list[str]:
+        """Reasons that NVML gives; the power cap is none, since layers are measured below it."""
+        return [reason for reason in self.nvml.slowed_by() if reason != "the power cap"]
+
     @cached_property
     def waiting_w(self) -> float:
         """Watts of a card that waits at the clock of a busy one: a tiny kernel keeps the clock up."""
@@ -165,8 +193,24 @@ class CudaBench:
         return meter.watts()
 
 
+def keep_memory() -> None:
+    """Let the C library keep freed memory, as a card's allocator does, where it can be told to.
+
+    By default it returns large blocks to the operating system, and their pages are cleared again in every step: how
+    much that costs depends on all that was allocated before.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_MMAP_MAX, 0)
+        mallopt(_TRIM_THRESHOLD, -1)
+
+
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
+"""Numbers of options in malloc.h: blocks at the end of the heap that are returned, and blocks outside of the heap."""
+
+
 class CpuBench:
-    """The processor, with torch's threads.
+    """The processor, with torch's threads and memory that is kept.
 
     Raises:
         ConfigError: other programs use the processor.
@@ -174,6 +218,7 @@ class CpuBench:
 
     device = "cpu"
     required: Sequence[Precision] = ("fp32",)
+    tolerance = 1.5  # clocks of processors change by a third
     _FLOPS, _ELEMENTS = 2e9, 1 << 22
 
     def __init__(self) -> None:
@@ -182,6 +227,7 @@ class CpuBench:
             raise ConfigError(
                 f"the processor is busy (a load of {load:.1f} in the last minute): try again when nothing else runs"
             )
+        keep_memory()
 
     def admits(self, layer: Layer, precision: Precision) -> bool:
         """Layers of some megabytes and gigaflops."""
@@ -202,6 +248,15 @@ class CpuBench:
 
     def recover(self) -> None:
         """Nothing is left behind."""
+
+    def probe(self) -> float:
+        """A product that takes some milliseconds."""
+        x = torch.ones(768, 768)
+        return min(_seconds(lambda: x @ x, 2) for _ in range(12))
+
+    def slowed_by(self) -> list[str]:
+        """Not known."""
+        return []
 
 
 def processor() -> str:

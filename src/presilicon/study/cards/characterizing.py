@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from presilicon.base import ConfigError
 from presilicon.designs import Design, RooflineMachine
-from presilicon.simulation import MeasuredLayers, load_efficiency
+from presilicon.simulation import MeasuredLayers, image_layout, load_efficiency
 from presilicon.study.cards.benches import UNITS, Bench, CpuBench, CudaBench, Precision, processor
 from presilicon.study.cards.fitting import fit, fit_energy
 from presilicon.study.cards.layers import Layer
@@ -38,10 +38,10 @@ class CardTimes(Struct, frozen=True, kw_only=True):
     software: str
     """Versions of PyTorch, CUDA, cuDNN and the driver."""
     date: str
-    static_w: float
-    """Power of the waiting card at the clock of a busy one."""
-    times: tuple[LayerTime, ...]
-    powers: tuple[LayerTime, ...]
+    static_w: float = 0.0
+    """Power of the waiting card at the clock of a busy one; 0 where no powers are measured."""
+    times: tuple[LayerTime, ...] = ()
+    powers: tuple[LayerTime, ...] = ()
     own: tuple[Layer, ...] = ()
     """Layers of networks that were measured beside the suite; the first has the place -1, the second -2."""
 
@@ -54,46 +54,51 @@ class CardTimes(Struct, frozen=True, kw_only=True):
 def characterize_card(
     machine: RooflineMachine, *, before: CardTimes | None = None, own: Sequence[Layer] = (), minutes: float = 15.0,
     progress: Progress = lambda done, count, text: None, notice: Callable[[str], None] = lambda text: None,
+    keep: Callable[[CardTimes], None] = lambda card: None,
 ) -> CardTimes:  # fmt: skip
     """Measure times of all layers on the card at hand, and then the power of some of each kind.
 
-    Where `before` has them already, only `own` layers of networks are measured. `notice` is told what is left out.
+    Where `before` has them already, only `own` layers of networks are measured. `notice` is told what is left out, and
+    `keep` is handed what was measured so far.
 
     Raises:
         MissingToolError: there is no CUDA device, or its power cannot be read.
-        ConfigError: other programs use the card, or heat slowed it down.
+        ConfigError: other programs use the card, or heat slows it down.
     """
     bench, card = CudaBench(), before
     layers, precisions = suite(), precisions_of(machine)
     if card is None:
+        versions = f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {_cudnn()}"
+        card = empty = CardTimes(
+            device=torch.cuda.get_device_name(), software=f"{versions}, driver {bench.nvml.driver()}",
+            date=time.strftime("%Y-%m-%d"), static_w=round(bench.waiting_w, 1),
+        )  # fmt: skip
         times = measure(
             bench, layers, measuring_order(layers), precisions, stop_after_s=36 * minutes, notice=notice,
             progress=lambda done, text: progress(done, len(layers), text),
+            keep=lambda times: keep(structs.replace(empty, times=tuple(times))),
         )  # fmt: skip
         chosen = list(layers_for_power(layers, times))
+        timed = structs.replace(empty, times=tuple(times))
         powers = measure(
             bench, layers, chosen, precisions, window_s=WINDOW_S, stop_after_s=24 * minutes, notice=notice,
             progress=lambda done, text: progress(done, len(chosen), f"power of {text}"),
+            keep=lambda powers: keep(structs.replace(timed, powers=tuple(powers))),
         )  # fmt: skip
-        versions = f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {_cudnn()}"
-        card = CardTimes(
-            device=torch.cuda.get_device_name(), software=f"{versions}, driver {bench.nvml.driver()}",
-            date=time.strftime("%Y-%m-%d"), static_w=round(bench.waiting_w, 1), times=tuple(times),
-            powers=tuple(powers),
-        )  # fmt: skip
+        card = structs.replace(timed, powers=tuple(powers))
     elif torch.cuda.get_device_name() != card.device:
         raise ConfigError(f"the times are those of {card.device}, and this card is {torch.cuda.get_device_name()}")
-    card = _with_own(card, own, bench, precisions, minutes, progress, notice)
-    if "heat" in bench.nvml.slowed_by():
-        raise ConfigError("heat lowered the clock of the card while it was measured: characterize it when it is cooler")
-    return card
+    return _with_own(card, own, bench, precisions, minutes, progress, notice)
 
 
 def characterize_processor(
     machine: RooflineMachine, *, before: CardTimes | None = None, own: Sequence[Layer] = (), minutes: float = 15.0,
     progress: Progress = lambda done, count, text: None, notice: Callable[[str], None] = lambda text: None,
+    keep: Callable[[CardTimes], None] = lambda card: None,
 ) -> CardTimes:  # fmt: skip
     """Measure times of the smaller layers on the processor, with the threads that torch has, and of `own` layers.
+
+    `notice` is told what is left out, and `keep` is handed what was measured so far.
 
     Raises:
         ConfigError: other programs use the processor.
@@ -102,14 +107,13 @@ def characterize_processor(
     if card is None:
         layers = suite()
         chosen = [place for place in measuring_order(layers) if bench.admits(layers[place], "fp32")]
+        empty = CardTimes(device=processor(), software=f"PyTorch {torch.__version__}", date=time.strftime("%Y-%m-%d"))
         times = measure(
             bench, layers, chosen, precisions, stop_after_s=60 * minutes, notice=notice,
             progress=lambda done, text: progress(done, len(chosen), text),
+            keep=lambda times: keep(structs.replace(empty, times=tuple(times))),
         )  # fmt: skip
-        card = CardTimes(
-            device=processor(), software=f"PyTorch {torch.__version__}", date=time.strftime("%Y-%m-%d"), static_w=0.0,
-            times=tuple(times), powers=(),
-        )  # fmt: skip
+        card = structs.replace(empty, times=tuple(times))
     elif processor() != card.device:
         raise ConfigError(f"the times are those of {card.device}, and this processor is {processor()}")
     return _with_own(card, own, bench, precisions, minutes, progress, notice)
@@ -152,8 +156,7 @@ def own_layers(
         graph = capture_workload(load_workload(name), batch_size=int(batch) if batch else None)
         if left_out(graph):
             notice(f"left out: {left_out(graph)} recurrent products or products of strided operands of {name}")
-        # torch.compile lays images out channels last by itself.
-        layers += layers_of(graph, channels_last=machine.layout == "channels-last" or machine.launch == "compile")
+        layers += layers_of(graph, channels_last=image_layout(graph.ops, machine) == "channels-last")
     return layers
 
 
@@ -239,7 +242,7 @@ def describe_card(design: Design, card: CardTimes, path: Path) -> tuple[Design, 
         ConfigError: the design's machine is no roofline, or lacks a unit that was measured.
     """
     machine = check_peaks(design, sorted({row.precision for row in card.times}))
-    command = "characterize-gpu" if card.powers else "characterize-cpu"
+    command = "characterize-gpu" if card.static_w else "characterize-cpu"
     source = f"presilicon {command}, {card.date}, {card.software}, {len(card.times)} phases of layers"
     layers = card.layers
     table = fit(layers, card.times, machine, device=card.device, source=source)

@@ -286,6 +286,44 @@ def families() -> Iterator[Layer]:
         yield Layer(name="attention", arguments={"causal": causal}, shapes=shapes, flops=flops)
     yield from _norms((*images, *small))
     yield from _companions()
+    # Measured times name a layer by its place, so that new ones come last.
+    yield from _late()
+
+
+def _late() -> Iterator[Layer]:
+    """Layers of which too few were measured at first: long lines, kernels of one frame, average pools, few rows."""
+    lines = (
+        (16000, 1, 128, 80, 4), (8000, 1, 64, 80, 4), (16000, 1, 64, 400, 160), (8192, 1, 32, 64, 8),
+        (4096, 2, 64, 49, 2), (2000, 64, 64, 65, 1), (1000, 32, 64, 25, 1),
+    )  # fmt: skip
+    for length, inputs, outputs, taps, stride in lines:
+        for batch in (16, 64):
+            yield from _layers(_convolution((length,), inputs, outputs, (taps,), (stride,)), batch)
+    for frames, side, inputs, outputs in (
+        (8, 56, 64, 64), (8, 28, 128, 128), (8, 14, 256, 256), (4, 56, 64, 256), (32, 28, 64, 128), (16, 56, 32, 64),
+    ):  # fmt: skip
+        for kernel in ((1, 3, 3), (3, 1, 1), (1, 1, 1), (5, 1, 1)):
+            for batch in (8, 24):
+                yield from _layers(_convolution((frames, side, side), inputs, outputs, kernel, (1, 1, 1)), batch)
+    for batch, width, side in ((64, 128, 56), (64, 512, 14), (128, 256, 28), (32, 64, 112)):
+        for window in (2, 5, 7):
+            for channels_last in (False, True):
+                arguments = {"kind": "AvgPool2d", "kernel_size": window, "stride": 2 if window == 2 else 1}
+                shape = (batch, width, side, side)
+                yield Layer(name="pool", arguments=arguments, shapes=(shape,), channels_last=channels_last)
+    for rows in (1, 2, 4, 8, 12):
+        for inputs, outputs in ((512, 512), (1024, 4096), (4096, 1000), (2048, 2048), (256, 10)):
+            arguments = {"in_features": inputs, "out_features": outputs, "bias": True}
+            flops = 2.0 * rows * inputs * outputs
+            yield Layer(name="linear", arguments=arguments, shapes=((rows, inputs),), flops=flops)
+    for batch, tokens, width, outputs in (
+        (192, 64, 512, 256), (32, 196, 512, 256), (64, 256, 384, 192), (128, 49, 768, 384), (64, 196, 768, 384),
+    ):  # fmt: skip
+        for inputs, results in ((tokens, outputs), (outputs, tokens)):
+            yield Layer(
+                name="mixing", arguments={"inputs": inputs, "outputs": results}, shapes=((batch, inputs, width),),
+                flops=2.0 * batch * tokens * width * outputs,
+            )  # fmt: skip
 
 
 def _norms(images: Iterable[Convolution]) -> Iterator[Layer]:

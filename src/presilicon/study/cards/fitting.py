@@ -193,7 +193,7 @@ def _kernels(layer: Layer, graph: StepGraph, precision: Precision, machine: Roof
         machine, launch="graph", fused_attention=True, layout="channels-last" if layer.channels_last else "contiguous",
         optimizer="fused" if layer.arguments.get("fused") else "foreach",
     )  # fmt: skip
-    for kernel in launched_kernels(executed_ops(graph, formats, StepFacts()), chosen, numerics, formats):
+    for kernel in launched_kernels(executed_ops(graph, formats, StepFacts()), chosen, formats):
         if not kernel.launches or not kernel.op.layer.startswith("layer"):
             continue
         if layer.name == "channel-bias" and kernel.op.phase != "update":  # stands for the bias of a convolution

@@ -1,15 +1,22 @@
 """Seconds and joules of the suite's layers on a bench."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import median
 from typing import Any, Literal
 
 import torch
 from msgspec import Struct
 from torch import Tensor, nn
 
+from presilicon.base import ConfigError
 from presilicon.study.cards.benches import Bench, Precision
 from presilicon.study.cards.layers import Layer
+
+_GROUP = 16
+"""Layers after which the device is asked whether it still is as fast as it was."""
+_PAUSES_S = (2.0, 10.0, 30.0)
+"""Pauses before layers are measured again."""
 
 LayerPhase = Literal["forward", "input_grad", "weight_grad", "backward", "update"]
 """`backward`: both gradients at once, for layers that are no products."""
@@ -32,38 +39,61 @@ class LayerTime(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def measure(
     bench: Bench, layers: Sequence[Layer], chosen: Iterable[int], precisions: Sequence[Precision], *,
     window_s: float = 0.0, stop_after_s: float = 900.0, progress: Callable[[int, str], None] = lambda done, text: None,
-    notice: Callable[[str], None] = lambda text: None,
+    notice: Callable[[str], None] = lambda text: None, keep: Callable[[list[LayerTime]], None] = lambda times: None,
 ) -> list[LayerTime]:  # fmt: skip
     """Time of every phase of some layers in every precision; with a window, their power in its two halves.
 
-    `notice` is told what is left out: layers that the device cannot run, and those for which there is no time.
+    Between groups of layers, the bench is asked whether it still is as fast as it was: where other programs or heat
+    slowed it down, the group is measured again. `notice` is told that, and what is left out: layers that the device
+    cannot run, and those for which there is no time. `keep` is handed all times after each group.
+
+    Raises:
+        ConfigError: the device stays slower than it was.
     """
-    begin, times = time.perf_counter(), []
-    large: dict[Precision, int] = {}
-    for done, index in enumerate(chosen):
-        if time.perf_counter() - begin > stop_after_s:
-            notice(f"stopped after {stop_after_s:g} s and {done} layers: the others are left out")
-            break
-        layer = layers[index]
-        progress(done, layer.name)
-        for precision in precisions:
-            if not bench.admits(layer, precision):
-                large[precision] = large.get(precision, 0) + 1
-                continue
-            if window_s and precision == "tf32" and not layer.flops:
-                continue  # as in fp32
-            try:
-                for phase, run in _phases(layer, precision, bench):
-                    row = bench.timed(run, window_s)
-                    times.append(LayerTime(layer=index, precision=precision, phase=phase, **row))
-            except (RuntimeError, NotImplementedError) as error:
-                notice(f"left out: {layer.name} {layer.arguments} in {precision}: {str(error).splitlines()[0]}")
-                bench.recover()
-        if done % 16 == 15:
-            torch.cuda.empty_cache()
-    for precision, count in large.items():
-        notice(f"left out: {count} layers in {precision} that would take too long")
+    chosen = list(chosen)
+    for precision in precisions:
+        if large := sum(not bench.admits(layers[index], precision) for index in chosen):
+            notice(f"left out: {large} layers in {precision} that would take too long")
+    times: list[LayerTime] = []
+    begin, probes = time.perf_counter(), [bench.probe()]
+    for first in range(0, len(chosen), _GROUP):
+        for pause_s in _PAUSES_S:
+            rows: list[LayerTime] = []
+            for done, index in enumerate(chosen[first : first + _GROUP], start=first):
+                if time.perf_counter() - begin > stop_after_s:
+                    notice(f"stopped after {stop_after_s:g} s and {done} layers: the others are left out")
+                    return times + rows
+                progress(done, layers[index].name)
+                for precision in precisions:
+                    if bench.admits(layers[index], precision):
+                        rows += _times(bench, layers[index], index, precision, window_s, notice)
+            probe_s, reasons = bench.probe(), bench.slowed_by()
+            if probe_s <= bench.tolerance * median(probes) and not reasons:
+                probes.append(probe_s)
+                break
+            slower = f"a product takes {probe_s / median(probes):.2f} times as long as before"
+            slower += f" ({', '.join(reasons)})" if reasons else ""
+            notice(f"layers {first + 1} to {done + 1} are measured again: {slower}")
+            time.sleep(pause_s)
+        else:
+            raise ConfigError(f"{slower}: measure when nothing else runs on the device and it is cool")
+        times += rows
+        keep(times)
     return times
+
+
+def _times(
+    bench: Bench, layer: Layer, index: int, precision: Precision, window_s: float, notice: Callable[[str], None]
+) -> Iterator[LayerTime]:
+    """Every phase of a layer, as far as the device can run it."""
+    if window_s and precision == "tf32" and not layer.flops:
+        return  # as in fp32
+    try:
+        for phase, run in _phases(layer, precision, bench):
+            yield LayerTime(layer=index, precision=precision, phase=phase, **bench.timed(run, window_s))
+    except (RuntimeError, NotImplementedError) as error:
+        notice(f"left out: {layer.name} {layer.arguments} in {precision}: {str(error).splitlines()[0]}")
+        bench.recover()
 
 
 def _phases(layer: Layer, precision: Precision, bench: Bench) -> Iterable[tuple[LayerPhase, Callable[[], Any]]]:

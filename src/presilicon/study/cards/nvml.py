@@ -3,6 +3,8 @@
 import ctypes
 from typing import Any
 
+import torch
+
 from presilicon.base import MissingToolError
 
 _SLOWED = {0x4: "the power cap", 0x8: "hardware slowdown", 0x20: "heat", 0x40: "heat", 0x80: "the power brake"}
@@ -10,7 +12,10 @@ _SLOWED = {0x4: "the power cap", 0x8: "hardware slowdown", 0x20: "heat", 0x40: "
 
 
 class Nvml:
-    """One card, by its number.
+    """One card, by torch's number of it.
+
+    NVML numbers all cards of a machine, and torch the visible ones in an order of its own (CUDA_VISIBLE_DEVICES,
+    CUDA_DEVICE_ORDER), so the card is looked up by its UUID.
 
     Raises:
         MissingToolError: the driver's library is not there, or does not know the card.
@@ -23,7 +28,8 @@ class Nvml:
             raise MissingToolError("the GPU's power is read through NVML, which comes with NVIDIA's driver") from None
         self._handle = ctypes.c_void_p()
         self._call("nvmlInit_v2")
-        self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(self._handle))
+        uuid = f"GPU-{torch.cuda.get_device_properties(index).uuid}"
+        self._call("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(self._handle))
 
     def _call(self, name: str, *arguments: Any) -> None:
         status = getattr(self._library, name)(*arguments)

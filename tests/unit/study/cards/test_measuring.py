@@ -1,5 +1,8 @@
-"""The energy counter of a card, which moves in steps."""
+"""The energy counter of a card, which moves in steps, and the memory of a processor."""
 
+import ctypes
+import subprocess
+import sys
 import time
 
 import pytest
@@ -34,3 +37,25 @@ def test_a_counter_that_stands_still_is_said() -> None:
     assert not meter.is_ready
     with pytest.raises(MissingToolError, match="energy counter does not move"):
         meter.watts()
+
+
+_FAULTS = """
+import resource
+import torch
+from presilicon.study.cards.benches import keep_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.empty(1 << 25).fill_(1)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+print(min(faults() for _ in range(6)) > 1000)
+keep_memory()
+print(min(faults() for _ in range(6)) > 1000)  # a small block can split the first freed one: the heap grows once more
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="this C library has no mallopt")
+def test_freed_memory_is_not_cleared_again_while_layers_are_measured() -> None:
+    printed = subprocess.run([sys.executable, "-c", _FAULTS], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["True", "False"]

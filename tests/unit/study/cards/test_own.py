@@ -18,7 +18,7 @@ def looked_up(graph: StepGraph) -> set[tuple[str, str, float]]:
     """Groups, layers and batch sizes of the products of a step."""
     machine, numerics = load_design("h200").machine, load_numerics("bf16-pure")
     formats = StepFormats(numerics, StepFacts())
-    kernels = launched_kernels(executed_ops(graph, formats, StepFacts()), machine, numerics, formats)  # type: ignore[arg-type]
+    kernels = launched_kernels(executed_ops(graph, formats, StepFacts()), machine, formats)  # type: ignore[arg-type]
     return {
         (kernel.features.keys[0], kernel.features.layer, kernel.features.scale)
         for kernel in kernels
