@@ -47,7 +47,7 @@ from presilicon.simulation.roofline.machine import (
     Provenance,
     RooflineMachine,
 )
-from presilicon.simulation.roofline.merging import launched_kernels
+from presilicon.simulation.roofline.merging import image_layout, launched_kernels
 from presilicon.simulation.roofline.pricing import Span, activity_of, busy_seconds, kernel_limit, kernel_seconds
 from presilicon.simulation.sparsity.description import Sparsity, parse_pattern
 from presilicon.simulation.step import simulate, simulate_gemm
@@ -60,8 +60,7 @@ from presilicon.simulation.systolic.reference import run_array, run_in_place
 if TYPE_CHECKING:
     from presilicon.simulation.mapping.tiles import ElementBytes, least_traffic
     from presilicon.simulation.sparsity.lanes import LANES, lane_cycles, lane_speedup
-    from presilicon.simulation.sparsity.structured import keep_largest, structured_share
-    from presilicon.simulation.sparsity.tiles import packed_share
+    from presilicon.simulation.sparsity.structured import keep_largest, packed_share, structured_share
     from presilicon.simulation.systolic.products import bound_product
 
 __all__ = [
@@ -118,6 +117,7 @@ __all__ = [
     "find_attention",
     "fit_area",
     "gemm_cycles",
+    "image_layout",
     "keep_largest",
     "kernel_limit",
     "kernel_seconds",
@@ -150,13 +150,4 @@ __all__ = [
     "write_topology",
 ]
 
-__getattr__ = deferred(
-    __name__,
-    {
-        f"{__name__}.mapping.tiles": ("ElementBytes", "least_traffic"),
-        f"{__name__}.sparsity.lanes": ("LANES", "lane_cycles", "lane_speedup"),
-        f"{__name__}.sparsity.structured": ("keep_largest", "structured_share"),
-        f"{__name__}.sparsity.tiles": ("packed_share",),
-        f"{__name__}.systolic.products": ("bound_product",),
-    },
-)
+__getattr__ = deferred(__name__)

@@ -77,6 +77,7 @@ def simulate(
         ops=price.ops,
         dram_bounds=price.dram_bounds,
         cores=price.cores,
+        measured=price.measured,
     )
 
 

@@ -40,6 +40,22 @@ def test_overrides_that_meet_in_a_layer_make_one_unit_for_both() -> None:
     assert area(_with(design, overrides=apart[:1], schedule=later)) == area(together)
 
 
+@pytest.mark.parametrize("crossing", ["conv*", "*2", "first", "c?nv[0-9]"])
+def test_overrides_whose_patterns_cross_make_one_unit_for_both(crossing: str) -> None:
+    design = load_design("fp8-systolic", SMALL)
+    in_one = (Override(layers="conv2", weight=FLOAT32, activation=FLOAT32),)
+    apart = (Override(layers=crossing, weight=FLOAT32), Override(layers="con*2", activation=FLOAT32))
+    assert area(_with(design, overrides=apart)) == area(_with(design, overrides=in_one))
+
+
+def test_layers_that_were_made_alike_do_not_hide_those_that_are_changed_again() -> None:
+    design = load_design("fp8-systolic", SMALL)
+    in_one = (Override(layers="fc1", weight=FLOAT32, activation=FLOAT32),)
+    alike = (Override(layers="conv*", weight=FLOAT32), Override(layers="fc*", weight=FLOAT32))
+    again = Override(layers="fc1", activation=FLOAT32)
+    assert area(_with(design, overrides=(*alike, again))) == area(_with(design, overrides=in_one))
+
+
 def test_overrides_of_different_layers_make_no_unit_for_both() -> None:
     design = load_design("fp8-systolic", SMALL)
     both = (Override(layers="fc1", weight=FLOAT32), Override(layers="fc2", activation=FLOAT32))

@@ -97,8 +97,9 @@ def put_times(cost: Cost, matched: MatchedTimes) -> tuple[Cost, Coverage]:
     if whole is not None and whole.given.cycles is not None and len(present) == len(matched.ops):
         cycles = whole.given.cycles
     changed = replace(
-        cost, time_s=time_s, energy_j=energy_j, cycles=cycles, energy_by_component_j=components, ops=tuple(ops)
-    )
+        cost, time_s=time_s, energy_j=energy_j, cycles=cycles, energy_by_component_j=components, ops=tuple(ops),
+        measured=None,
+    )  # fmt: skip
     share = sum(op.time_s for op in present) / max(time_s, _busy_s(ops)) if time_s else 0.0
     return changed, Coverage(
         source=matched.times.source,

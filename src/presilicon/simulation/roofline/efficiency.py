@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from presilicon.base import ConfigError
+from presilicon.records import StepChecks
 from presilicon.simulation.roofline.features import Features
 
 
@@ -85,6 +86,8 @@ class MeasuredLayers(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Those of the card."""
     groups: dict[str, KernelGroup]
     powers: MeasuredPowers | None = None
+    checks: tuple[StepChecks, ...] = ()
+    """Errors of whole steps in a graph, by the least share of known layers, in falling order."""
 
 
 TRANSFER = 0.75
@@ -181,6 +184,7 @@ class Efficiency:
     """Rates of a card, by features of a kernel."""
 
     def __init__(self, layers: MeasuredLayers | None = None) -> None:
+        self.layers = layers
         self.peaks = layers.peaks if layers else None
         self._groups = layers.groups if layers else {}
         self._powers = layers.powers if layers else None
@@ -194,6 +198,10 @@ class Efficiency:
         if features not in self._known:
             self._known[features] = self._rate(features)
         return self._known[features]
+
+    def knows(self, features: Features) -> bool:
+        """Whether the layer of a kernel was measured itself."""
+        return any(features.layer in self._groups[key].known for key in features.keys[:1] if key in self._groups)
 
     def power_factor(self, activity: Activity) -> float:
         """Power of a working kernel over what its class draws; 1 where no powers were measured."""

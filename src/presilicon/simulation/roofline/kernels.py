@@ -7,7 +7,7 @@ from typing import NamedTuple
 from msgspec import Struct, structs
 
 from presilicon.base import ConfigError
-from presilicon.designs import Numerics, StepFormats
+from presilicon.designs import StepFormats
 from presilicon.records import Gemm, Op, OpKind
 from presilicon.simulation.roofline.attention import NO_ATTENTION, FusedAttention, find_attention
 from presilicon.simulation.roofline.features import (
@@ -104,12 +104,12 @@ class Kernel(Struct, frozen=True, kw_only=True):
         return self.size_bytes + sum(extra.size_bytes for extra in self.extras)
 
 
-def make_kernels(ops: Sequence[Op], machine: RooflineMachine, numerics: Numerics, formats: StepFormats) -> list[Kernel]:
+def make_kernels(ops: Sequence[Op], machine: RooflineMachine, formats: StepFormats) -> list[Kernel]:
     """The kernels of a step, one for each op; an op that another one absorbs has no launch and no work."""
     attention = find_attention(ops) if machine.fused_attention else NO_ATTENTION
     recurrence = find_recurrence(ops)
     rms_norms = find_rms_norms(ops)
-    layouts = lay_out_tensors(ops, numerics, formats)
+    layouts = lay_out_tensors(ops, formats)
     kernels = []
     for op, layout in zip(ops, layouts, strict=True):
         if op.index in attention.absorbed or op.index in recurrence.absorbed:

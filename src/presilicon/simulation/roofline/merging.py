@@ -1,50 +1,90 @@
-"""Kernels that stand for several ops: those of a compiler (torch.compile), and fused optimizers.
+"""Kernels that stand for several ops: those of a compiler (torch.compile), and fused optimizers."""
 
-Inside of a merged kernel, data stays in registers: it reads what it does not compute itself, each tensor once, and
-writes what others read or what was there before.
-"""
-
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from math import inf
 
 from msgspec import structs
 
-from presilicon.designs import Numerics, StepFormats
-from presilicon.records import Op
+from presilicon.designs import StepFormats
+from presilicon.records import Op, Role
 from presilicon.simulation.roofline.features import Features
-from presilicon.simulation.roofline.kernels import Kernel, make_kernels
+from presilicon.simulation.roofline.kernels import Extra, Kernel, make_kernels
+from presilicon.simulation.roofline.loops import Loop, fuse
+from presilicon.simulation.roofline.lowering import lower
 from presilicon.simulation.roofline.machine import RooflineMachine
 from presilicon.simulation.roofline.widths import Layout, lay_out_tensors
 
-_LOOPS = ("elementwise", "reduction", "normalization", "softmax", "loss", "copy", "random")
-"""Kinds of ops that a compiler writes as loops over elements or rows."""
+_LOOPS = ("elementwise", "reduction", "normalization", "softmax", "pooling", "loss", "gather", "copy", "random")
+"""Kinds of ops that a compiler writes as loops."""
+_LIBRARY = ("aten.topk", "aten.sort", "aten.median", "aten.kthvalue", "aten.embedding_bag", "aten._embedding_bag")
+"""Operators of these kinds that stay kernels of a library."""
 _LOOP_KEYS, _UPDATE_KEYS = ("loop.32", "elementwise.32"), ("update.fused.32", "optimizer.32")
 """Groups in which merged kernels are looked up."""
+_SMALL = 64
+"""Channels of convolutions for which a compiler leaves images as they are."""
 
 
-def launched_kernels(
-    ops: Sequence[Op], machine: RooflineMachine, numerics: Numerics, formats: StepFormats
-) -> list[Kernel]:
+def launched_kernels(ops: Sequence[Op], machine: RooflineMachine, formats: StepFormats) -> list[Kernel]:
     """The kernels of a step as the machine launches them, one for each op; ops that were merged have no launch."""
-    compiled = machine.launch == "compile"
-    lay_out = structs.replace(machine, layout="channels-last") if compiled else machine
-    kernels = make_kernels(ops, lay_out, numerics, formats)
-    if not compiled and machine.optimizer == "foreach":
+    layout = image_layout(ops, machine)
+    kernels = make_kernels(ops, structs.replace(machine, layout=layout), formats)
+    if machine.launch != "compile" and machine.optimizer == "foreach":
         return kernels
-    layouts = lay_out_tensors(ops, numerics, formats)
-    kernels = compile_kernels(kernels, layouts) if compiled else kernels
+    layouts = lay_out_tensors(ops, formats)
+    if machine.launch == "compile":
+        kernels = _without_copies_of_attention(kernels)
+        fusible = [_is_fusible(kernel) for kernel in kernels]
+        # Weights that are rounded in every step are written in the right layout.
+        converted: tuple[Role, ...] = ("activation",) if formats.copies_weights else ("activation", "weight")
+        converted = converted if layout != machine.layout else ()
+        nodes = lower(ops, layouts, fusible, machine.cores, layout == "channels-last", converted)
+        kernels = compile_kernels(kernels, fusible, fuse(nodes, ops))
     return fuse_optimizer(kernels, layouts) if machine.optimizer == "fused" else kernels
 
 
-def compile_kernels(kernels: Sequence[Kernel], layouts: Sequence[Layout]) -> list[Kernel]:
-    """The kernels of a compiled step: loops over the same elements are merged; products and the update stay.
+def image_layout(ops: Sequence[Op], machine: RooflineMachine) -> str:
+    """How images lie in memory: a compiler lays them out channels last where its developers found that faster."""
+    channels = []
+    for op in ops:
+        if machine.launch == "compile" and op.phase == "forward" and op.convolution is not None:
+            outputs, inputs = op.convolution.out_channels, op.convolution.in_channels
+            outputs, inputs = (inputs, outputs) if op.convolution.transposed else (outputs, inputs)
+            inputs //= op.convolution.groups
+            shrinks = 2 * outputs <= inputs and op.convolution.kernel[0] > 1
+            is_grouped = op.convolution.groups > 1 and inputs > 1
+            if shrinks or is_grouped or len(op.convolution.kernel) != 2:
+                return machine.layout
+            channels.append(max(outputs, inputs))
+    return "channels-last" if channels and max(channels) > _SMALL else machine.layout
+
+
+def compile_kernels(kernels: Sequence[Kernel], fusible: Sequence[bool], loops: Iterable[Loop]) -> list[Kernel]:
+    """The kernels of a compiled step: products and the update stay, other ops are their loops, if they begin any.
 
     The loops convert operands, pad the rows of products, and add biases on the way. Gradients are converted for the
-    optimizer by kernels of their own. Batch normalization needs sums over its whole input first: it begins a loop, and
-    reads its inputs twice.
+    optimizer by kernels of their own.
     """
-    merged = [_without_extras(kernel) if kernel.op.phase != "update" else kernel for kernel in kernels]
-    return _merge(merged, layouts, _loops([kernel.op for kernel in kernels], _fusible(kernels)), _LOOP_KEYS)
+    sizes: defaultdict[int, list[float]] = defaultdict(list)
+    for loop in loops:
+        sizes[loop.op].append(loop.size_bytes)
+    compiled = []
+    for position, kernel in enumerate(kernels):
+        own = sorted(sizes[position], reverse=True)
+        if fusible[position]:
+            kernel = structs.replace(
+                kernel,
+                features=Features(_LOOP_KEYS, kernel.features.shape),
+                launches=min(len(own), 1),
+                size_bytes=sum(own[:1]),
+                extras=tuple(Extra(Features(_LOOP_KEYS, ()), size) for size in own[1:]),
+            )
+        elif kernel.op.phase != "update":
+            casts = [extra for extra in kernel.extras if extra.is_cast]
+            is_kept = kernel.op.phase == "weight_grad" and kernel.format
+            extras = (Extra(Features(_LOOP_KEYS, ()), size) for size in own)
+            kernel = structs.replace(kernel, extras=(*(casts[-1:] if is_kept else ()), *extras))
+        compiled.append(kernel)
+    return compiled
 
 
 def fuse_optimizer(kernels: Sequence[Kernel], layouts: Sequence[Layout]) -> list[Kernel]:
@@ -90,69 +130,30 @@ def _edge_bytes(
     inside = set(members)
     for position in members:
         op, layout = kernels[position].op, layouts[position]
-        passes = 2 if _is_batch_norm(op) else 1
         for tensor, bits in zip(op.inputs, layout.inputs, strict=True):
             if tensor.id not in written:
-                read[tensor.id] = max(read.get(tensor.id, 0.0), passes * tensor.elements * bits / 8)
+                read[tensor.id] = max(read.get(tensor.id, 0.0), tensor.elements * bits / 8)
         for tensor, bits in zip(op.outputs, layout.outputs, strict=True):
             written[tensor.id] = tensor.elements * bits / 8
     needed = [key for key in written if key in read or not readers.get(key) or readers[key] - inside]
     return sum(read.values()) + sum(written[key] for key in needed)
 
 
-def _fusible(kernels: Sequence[Kernel]) -> list[bool]:
-    """Whether each op becomes a loop; lookups of rows do, sums into them do not."""
-    return [
-        kernel.launches > 0
-        and not kernel.format
-        and kernel.op.phase != "update"
-        and (kernel.op.kind in _LOOPS or kernel.op.operator.startswith(("aten.embedding.", "aten.index.")))
-        for kernel in kernels
-    ]
+def _is_fusible(kernel: Kernel) -> bool:
+    """Whether an op becomes part of loops."""
+    op = kernel.op
+    is_loop = op.kind in _LOOPS and not op.operator.startswith(_LIBRARY)
+    return is_loop and op.phase != "update" and kernel.launches > 0 and not kernel.format
 
 
-def _loops(ops: Sequence[Op], fusible: Sequence[bool]) -> list[list[int]]:
-    """Groups of ops that run as one loop, by position.
-
-    An op joins a loop over as many elements that computes one of its inputs, unless another input depends on that loop.
-    Each kernel has a rank in the order; a loop's limit is the lowest rank that reads from it, so a kernel of a lower
-    rank does not depend on it.
-    """
-    home: dict[int, int] = {}
-    members: list[list[int]] = []
-    sizes: list[int] = []
-    ranks: list[int] = []
-    limits: list[float] = []
-    for position, op in enumerate(ops):
-        sources = {home[tensor.id] for tensor in op.inputs if tensor.id in home}
-        size = max((tensor.elements for tensor in op.inputs + op.outputs), default=0)
-        own = -1
-        for loop in sorted(sources, reverse=True) if fusible[position] and not _is_batch_norm(op) else ():
-            others = [ranks[source] for source in sources - {loop}]
-            is_same_pass = (ops[members[loop][0]].phase == "forward") == (op.phase == "forward")
-            if sizes[loop] == size and is_same_pass and all(rank < limits[loop] for rank in others):
-                own = loop
-                ranks[own] = max([ranks[own], *others])
-                break
-        if own < 0:
-            own = len(members)
-            members.append([])
-            sizes.append(size if fusible[position] else -1)
-            ranks.append(own)
-            limits.append(inf)
-        members[own].append(position)
-        for source in sources - {own}:
-            limits[source] = min(limits[source], ranks[own])
-        home.update({tensor.id: own for tensor in op.outputs})
-    return [loop for loop, size in zip(members, sizes, strict=True) if size >= 0]
-
-
-def _without_extras(kernel: Kernel) -> Kernel:
-    """A kernel without what loops do for it: only the conversion of a weight's gradient is left."""
-    casts = [extra for extra in kernel.extras if extra.is_cast]
-    is_kept = kernel.op.phase == "weight_grad" and kernel.format
-    return structs.replace(kernel, extras=tuple(casts[-1:]) if is_kept else ())
-
-
-def _is_batch_norm(op: Op) -> bool:
-    return op.kind == "normalization" and "batch_norm" in op.operator
+def _without_copies_of_attention(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """Kernels without those that copy results of fused attention, which lie as the next product reads them."""
+    results: set[int] = set()
+    kept = []
+    for kernel in kernels:
+        op, keys = kernel.op, kernel.features.keys
+        if op.phase == "forward" and keys and keys[0].startswith("attention."):
+            results.update(tensor.id for tensor in op.outputs)
+        is_copy = op.operator.startswith("aten.clone") and op.inputs[0].id in results
+        kept.append(Kernel(op=op, launches=0) if is_copy else kernel)
+    return kept

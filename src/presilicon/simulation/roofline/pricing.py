@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from presilicon.base import MICRO, PICO, ConfigError
 from presilicon.designs import MachineStep, StepPrice, op_cost
-from presilicon.records import OpCost, TensorRef
+from presilicon.records import MeasuredBasis, OpCost, TensorRef
 from presilicon.simulation.execution import updated
 from presilicon.simulation.roofline.efficiency import Activity, KernelRate, load_efficiency
 from presilicon.simulation.roofline.features import Features
@@ -32,7 +32,7 @@ def price_roofline(step: MachineStep, machine: RooflineMachine) -> StepPrice:
         raise ConfigError(
             'SCALE-Sim counts cycles of systolic arrays; this machine is a roofline: use the convention "exact"'
         )
-    kernels = launched_kernels(step.executed, machine, step.design.numerics, step.formats)
+    kernels = launched_kernels(step.executed, machine, step.formats)
     clock = capped_clock(kernels, machine)
     spans = [_slowed(kernel_seconds(kernel, machine), clock) for kernel in kernels]
     starts, time_s = _timeline(kernels, spans, machine)
@@ -49,7 +49,8 @@ def price_roofline(step: MachineStep, machine: RooflineMachine) -> StepPrice:
     components["static"] += idle_s * _static_w(machine) * machine.chips
     if machine.energy is not None:
         components["memory"] += reduce_bytes * machine.energy.pj_per_byte * PICO * machine.chips
-    return StepPrice(ops=tuple(ops), time_s=total_s, energy_by_component_j=components)
+    measured = _basis(kernels, spans, machine)
+    return StepPrice(ops=tuple(ops), time_s=total_s, energy_by_component_j=components, measured=measured)
 
 
 class Span(NamedTuple):
@@ -174,6 +175,24 @@ def _timeline(kernels: Sequence[Kernel], spans: list[Span], machine: RooflineMac
         starts.append(now)
         now += span.time_s
     return starts, step_s
+
+
+def _basis(kernels: Sequence[Kernel], spans: Sequence[Span], machine: RooflineMachine) -> MeasuredBasis | None:
+    """What was measured of the products of a step; None where nothing was, or there are none."""
+    efficiency = load_efficiency(machine.measured)
+    products = [pair for pair in zip(kernels, spans, strict=True) if pair[0].op.gemm is not None]
+    total_s = sum(span.time_s for _, span in products)
+    if efficiency.layers is None or not total_s:
+        return None
+    known = sum(span.time_s for kernel, span in products if efficiency.knows(kernel.features)) / total_s
+    is_transferred = efficiency.peaks != machine.peaks
+    checks = efficiency.layers.checks if machine.launch == "graph" and not is_transferred else ()
+    return MeasuredBasis(
+        device=efficiency.layers.device,
+        known=known,
+        is_transferred=is_transferred,
+        checks=next((alike for alike in checks if known >= alike.known), None),
+    )
 
 
 def _all_reduce(step: MachineStep, machine: RooflineMachine) -> tuple[float, float]:

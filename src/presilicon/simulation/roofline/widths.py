@@ -41,7 +41,7 @@ class Layout(NamedTuple):
         return sum(tensor.elements * bits for tensor, bits in tensors if tensor.id not in without) / 8
 
 
-def lay_out_tensors(ops: Sequence[Op], numerics: Numerics, formats: StepFormats) -> list[Layout]:
+def lay_out_tensors(ops: Sequence[Op], formats: StepFormats) -> list[Layout]:
     """The layout of each op.
 
     With one copy of the weights, every tensor has the bits of its role. With rounded weights beside master weights the
@@ -49,7 +49,7 @@ def lay_out_tensors(ops: Sequence[Op], numerics: Numerics, formats: StepFormats)
     """
     if not formats.copies_weights:
         return [Layout(_bits(op.inputs, op, formats), _bits(op.outputs, op, formats)) for op in ops]
-    mixed = _Mixed(ops, numerics)
+    mixed = _Mixed(ops, formats.numerics_of(""))
     return [mixed.layout(op) for op in ops]
 
 

@@ -2,13 +2,37 @@
 
 from collections.abc import Iterator
 from math import ceil, log2
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from msgspec import Meta, Struct
 
 from presilicon.base import ConfigError
 from presilicon.records import Role, StepFacts
-from presilicon.simulation.sparsity.encodings import Encoding, encoded_bits
+
+Encoding = Literal["bitmap", "run-length", "coordinate"]
+ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
+
+
+def encoded_bits(encoding: Encoding, value_bits: float, density: float, index_bits: int) -> float:
+    """Mean bits of an element of a tensor of which a share of `density` is not zero.
+
+    `bitmap`: one bit for each element. `run-length`: before each value, the number of zeros before it in `index_bits`;
+    a longer run takes tokens with a zero for a value. Runs are those of zeros that lie independently of each other.
+    `coordinate`: beside each value, its position in a block of 2^`index_bits` elements, and one count for each block.
+
+    >>> [round(encoded_bits(encoding, 16, 0.25, 5), 3) for encoding in ENCODINGS]
+    [5.0, 5.251, 5.438]
+    """
+    block = 1 << index_bits
+    match encoding:
+        case "bitmap":
+            return density * value_bits + 1
+        case "run-length":
+            tokens = density / (1 - (1 - density) ** block) if density > 0 else 1 / block
+            return tokens * (value_bits + index_bits)
+        case "coordinate":
+            return density * (value_bits + index_bits) + (index_bits + 1) / block
+
 
 ZEROS = ("computed", "gated", "pairs", "weights")
 """What a machine may do with zeros, beside patterns of structured weights."""
@@ -101,8 +125,11 @@ class Sparsity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return encoded_bits(encoding, value_bits, density, self.index_bits) / value_bits
 
 
-def zero_remarks(sparsity: Sparsity, facts: StepFacts) -> Iterator[str]:
-    """Sentences for a result on zeros that were not measured, and on what is assumed of those that were."""
+def zero_remarks(sparsity: Sparsity, facts: StepFacts, columns: int) -> Iterator[str]:
+    """Sentences for a result on zeros that were not measured, and on what is assumed of those that were.
+
+    `columns` of cells share a tile of weights.
+    """
     zeros, densities = sparsity.zeros, {fact.role for fact in facts.layers if fact.density is not None}
     simulated = any(fact.zeros == zeros for fact in facts.products)
     if zeros == "pairs" and not simulated:
@@ -112,6 +139,11 @@ def zero_remarks(sparsity: Sparsity, facts: StepFacts) -> Iterator[str]:
     elif zeros == "weights" and any(fact.role == "weight" and fact.density not in (None, 1.0) for fact in facts.layers):
         packing = "simulated" if simulated else "perfect"
         yield f"zero weights are skipped with {packing} packing and at no area, which favours the machine"
+        others = {fact.columns for fact in facts.products if fact.columns not in (None, columns)}
+        yield from (
+            f"weights are packed for tiles of {other} columns, but the machine has {columns}: set the method's columns"
+            for other in sorted(filter(None, others))
+        )
     elif zeros == "gated" and not simulated:
         yield "zeros are gated only as measured, by the densities that are known: add the method measure-zeros"
     elif sparsity.pattern is not None and not simulated:

@@ -193,7 +193,7 @@ class SystolicMachine(
         sparsity = self.sparsity
         if sparsity == Sparsity():
             return super().remarks(facts)
-        return tuple(zero_remarks(sparsity, facts))
+        return tuple(zero_remarks(sparsity, facts, self.cols if self.reduction == "rows" else self.rows))
 
     def area(self, design: Design, technology: Technology | None) -> Area:
         """See `systolic_area`."""

@@ -17,7 +17,7 @@ from presilicon.workloads import capture
 def kernels_of(graph: StepGraph, *settings: str, numerics: str = "fp32") -> list[Kernel]:
     design: Design = load_design("h200", list(settings), numerics=numerics)
     formats = Formats(design.numerics, StepFacts())
-    kernels = launched_kernels(executed_ops(graph, formats, StepFacts()), design.machine, design.numerics, formats)  # type: ignore[arg-type]
+    kernels = launched_kernels(executed_ops(graph, formats, StepFacts()), design.machine, formats)  # type: ignore[arg-type]
     return [kernel for kernel in kernels if kernel.launches]
 
 
@@ -125,5 +125,5 @@ def test_chips_without_a_float32_unit_compute_depthwise_convolutions() -> None:
     graph = capture(nn.Conv2d(8, 8, 3, groups=8, bias=False), torch.empty(4, 8, 16, 16))
     design = load_design("tpu-v3", numerics="fp32")
     formats = Formats(design.numerics, StepFacts())
-    kernels = launched_kernels(executed_ops(graph, formats, StepFacts()), design.machine, design.numerics, formats)  # type: ignore[arg-type]
+    kernels = launched_kernels(executed_ops(graph, formats, StepFacts()), design.machine, formats)  # type: ignore[arg-type]
     assert any(kernel.features.keys[0].startswith("depthwise2d.forward.float32") for kernel in kernels)

@@ -1,5 +1,6 @@
 """The roofline machine: hand-computed kernels, what frameworks fuse, and the timeline of host and chip."""
 
+from itertools import pairwise
 from math import log
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from presilicon.simulation.roofline.efficiency import (
     KernelGroup,
     MeasuredLayers,
     Peaks,
+    load_efficiency,
 )
 from presilicon.simulation.roofline.features import features_of_move
 from presilicon.simulation.roofline.kernels import Kernel, make_kernels, product_seconds
@@ -42,7 +44,7 @@ def machine(chosen: Design) -> RooflineMachine:
 def kernels_of(graph: StepGraph, chosen: Design) -> list[Kernel]:
     formats = StepFormats(chosen.numerics, StepFacts())
     executed = executed_ops(graph, formats, StepFacts())
-    return make_kernels(executed, machine(chosen), chosen.numerics, formats)
+    return make_kernels(executed, machine(chosen), formats)
 
 
 def double(elements: int, role: str = "activation") -> StepGraph:
@@ -386,3 +388,52 @@ def test_kernels_far_from_their_limit_come_closer_to_it_on_a_chip_with_less_of_i
     assert efficiency.transferred(5.0, replace(PEAKS, issue=0.0), "") == 5.0  # the clock is not known
     half_arithmetic = replace(PEAKS, tflops={"float32": 33.5})
     assert efficiency.transferred(5.0, half_arithmetic, "float32") == pytest.approx(5.0 * 0.5**TRANSFER)
+
+
+def _perceptron(*sizes: int, batch: int = 512) -> StepGraph:
+    model = nn.Sequential(*(nn.Linear(*pair) for pair in pairwise(sizes)))
+    return capture(model.to("meta"), torch.empty(batch, sizes[0], device="meta"))
+
+
+def test_a_step_says_how_much_of_it_was_measured_and_how_far_such_steps_were_off() -> None:
+    known, other = (simulate(_perceptron(*sizes), design()).measured for sizes in ((1024, 1024, 1024), (333, 777, 111)))
+    assert known is not None
+    assert other is not None
+    assert (known.device, known.known, other.known) == ("NVIDIA H200", 1.0, 0.0)
+    assert known.checks is not None
+    assert other.checks is not None
+    assert known.checks.mean_error < other.checks.mean_error
+    assert known.text.startswith("100% of the time of products is in layers that were measured on NVIDIA H200; ")
+    assert "`characterize-gpu --workload` measures the others" in other.text
+
+
+def test_the_share_of_measured_layers_is_one_of_time() -> None:
+    cost = simulate(_perceptron(1024, 1024, 777), design())
+    products = [op for op in cost.ops if op.kind == "gemm"]
+    first = sum(op.time_s for op in products if op.layer == "0")
+    assert cost.measured is not None
+    assert cost.measured.known == pytest.approx(first / sum(op.time_s for op in products))
+
+
+def test_errors_of_steps_are_stated_only_for_the_chip_and_the_launch_that_were_measured() -> None:
+    graph = _perceptron(1024, 1024, 1024)
+    slower = simulate(graph, design("machine.memory_gb_s=2000")).measured
+    assert slower is not None
+    assert slower.is_transferred
+    assert slower.checks is None
+    assert "carried over to this chip" in slower.text
+    compiled = simulate(graph, design("machine.launch=compile")).measured
+    assert compiled is not None
+    assert compiled.checks is None
+    assert "whole steps were not compared with measured ones" in compiled.text
+    assert simulate(graph, design("machine.measured=")).measured is None
+    assert simulate(double(64), design()).measured is None
+
+
+def test_the_errors_in_the_shipped_table_cover_all_shares() -> None:
+    layers = load_efficiency("h200").layers
+    assert layers is not None
+    shares = [alike.known for alike in layers.checks]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[-1] == 0.0
+    assert sum(alike.steps for alike in layers.checks) == 403

@@ -5,15 +5,18 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec import structs
 from tests.oracles.autocast import Conversions, gpu_policies, policies
 from torch import Tensor, nn
 from torch.nn import functional
 
-from presilicon.designs import StepFormats, load_design
+from presilicon.designs import Change, Override, RoleFormat, StepFormats, load_design
+from presilicon.formats import parse
 from presilicon.records import StepFacts
+from presilicon.simulation import simulate
 from presilicon.simulation.execution import executed_ops
 from presilicon.simulation.roofline.widths import WIDE, WIDE_RESULT, lay_out_tensors
-from presilicon.workloads import capture
+from presilicon.workloads import capture, capture_workload, load_workload
 
 Loss = Callable[[Any], Tensor]
 pytestmark = pytest.mark.filterwarnings("ignore")  # of transformers: missing optional kernels
@@ -25,7 +28,7 @@ def predicted(model: nn.Module, batch: Any, loss: Loss) -> tuple[int, int]:
     formats = StepFormats(numerics, StepFacts())
     ops = executed_ops(capture(model, batch, loss=loss), formats, StepFacts())
     forward = backward = 0
-    for op, layout in zip(ops, lay_out_tensors(ops, numerics, formats), strict=True):
+    for op, layout in zip(ops, lay_out_tensors(ops, formats), strict=True):
         converted = sum(elements for elements, _ in layout.casts)
         if op.operator == "presilicon.round":
             forward += sum(tensor.elements for tensor, bits in zip(op.outputs, layout.outputs, strict=True) if bits)
@@ -176,6 +179,23 @@ def test_float16_softmax_converts_in_its_own_kernel() -> None:
         numerics = load_design("h200", numerics=name).numerics
         formats = StepFormats(numerics, StepFacts())
         ops = executed_ops(graph, formats, StepFacts())
-        layouts = zip(ops, lay_out_tensors(ops, numerics, formats), strict=True)
+        layouts = zip(ops, lay_out_tensors(ops, formats), strict=True)
         casts[name] = [layout.casts for op, layout in layouts if op.operator.startswith("aten._softmax.")]
     assert casts == {"bf16": [((24, 48.0),)], "fp16-mixed": [()]}
+
+
+@pytest.mark.parametrize("field", ["schedule", "overrides"])
+def test_formats_that_change_for_all_layers_change_what_is_moved(field: str) -> None:
+    """From bfloat16 to 8 bits: as if the step had been in 8 bits all along."""
+    design = load_design("tpu-v3", numerics="bf16")
+    graph = capture_workload(load_workload("digits-mlp"))
+    narrow = RoleFormat(parse("e5m2"))
+    formats = {"weight": narrow, "activation": narrow, "error": narrow, "gradient": narrow}
+    entry = Change(layers="*", from_step=5, **formats) if field == "schedule" else Override(layers="*", **formats)
+    later = structs.replace(design, numerics=structs.replace(design.numerics, **{field: (entry,)}))
+    always = structs.replace(design, numerics=structs.replace(design.numerics, **formats))
+    facts = StepFacts(numerics_step=5) if field == "schedule" else StepFacts()
+    changed, expected, before = simulate(graph, later, facts), simulate(graph, always), simulate(graph, design)
+    assert changed.time_s == pytest.approx(expected.time_s, rel=1e-12)
+    assert changed.energy_j == pytest.approx(expected.energy_j, rel=1e-12)
+    assert changed.bytes_dram < before.bytes_dram

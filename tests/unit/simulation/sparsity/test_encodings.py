@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from presilicon.simulation.sparsity.encodings import ENCODINGS, encoded_bits
+from presilicon.simulation.sparsity.description import ENCODINGS, encoded_bits
 
 VALUE_BITS, INDEX_BITS, COUNT = 16, 4, 1 << 16
 

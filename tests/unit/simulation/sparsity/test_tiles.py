@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from presilicon.simulation.sparsity.tiles import packed_share
+from presilicon.simulation.sparsity.structured import packed_share
 
 
 def random_mask(density: float, shape: tuple[int, int] = (64, 48), seed: int = 0, spread: float = 0.0) -> np.ndarray:
