@@ -13,6 +13,8 @@ from presilicon.cli.options import (
     json_option,
     method_option,
     out_option,
+    repeated,
+    say_how_to_continue,
     set_option,
     vary_option,
 )
@@ -73,11 +75,10 @@ _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
     is_flag=True,
     help="Say whether the rankings survive a factor of two in each figure of the technology tables.",
 )
-@click.option(
+@repeated(
     "--times",
-    multiple=True,
     metavar="[DESIGN=]FILE",
-    help="Times of ops by another simulator or a profiler, in place of ours: see docs/simulation.md. May be repeated.",
+    help="Times of ops by another simulator or a profiler, in place of ours: see docs/simulation.md.",
 )
 @click.option(
     "--checkpoint-every",
@@ -103,7 +104,7 @@ _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
     help="Recipes in place of each DESIGN's own numerics: see `presilicon list numerics`. Each is a design to compare.",
 )
 @click.option("--name", "label", metavar="NAME", help="A name for the run, by which other commands find it.")
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag for `presilicon runs list`. May be repeated.")
+@repeated("--tag", "tags", metavar="TAG", help="A tag for `presilicon runs list`.")
 @click.option("--resume", metavar="RUN", help="Resume an interrupted run; the result is bit-identical.")
 @clock_option
 @method_option
@@ -186,7 +187,7 @@ def _evaluate(
             )  # fmt: skip
     except KeyboardInterrupt:
         if recorded:
-            click.echo(f"to continue: presilicon evaluate --resume {recorded[0].name}", err=True)
+            say_how_to_continue("evaluate", recorded[0].name, out)
         raise
     assert evaluated.run is not None
     if as_json:

@@ -11,7 +11,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from presilicon.base import ConfigError, RunFailedError, read_file, to_plain
-from presilicon.cli.options import json_option, out_option
+from presilicon.cli.options import json_option, out_option, repeated
 
 if TYPE_CHECKING:
     from presilicon.instrument import Answer
@@ -143,13 +143,12 @@ def set_command(learning_rate: float, **trainings: Any) -> None:
 
 @click.command("ranges")
 @_TAP
-@click.option(
+@repeated(
     "--boundaries",
     "rows",
-    multiple=True,
     required=True,
     metavar="B,B,...",
-    help="One row of ranges: one boundary more than ranges, -inf and inf allowed. May be repeated.",
+    help="One row of ranges: one boundary more than ranges, -inf and inf allowed.",
 )
 @_to_trainings
 def ranges(tap: str, rows: tuple[str, ...], **trainings: Any) -> None:

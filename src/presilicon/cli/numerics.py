@@ -4,7 +4,7 @@ import click
 
 from presilicon.base import to_plain
 from presilicon.cli.design import print_differences, print_document
-from presilicon.cli.options import json_option
+from presilicon.cli.options import json_option, repeated
 
 
 @click.group("numerics")
@@ -47,23 +47,9 @@ def diff(left: str, right: str, as_json: bool) -> None:
 
 @command.command("sensitivity")
 @click.argument("workload")
-@click.option(
-    "--format",
-    "formats",
-    multiple=True,
-    required=True,
-    metavar="FORMAT",
-    help="A format to try, as in --format e4m3fn. May be repeated.",
-)
+@repeated("--format", "formats", required=True, metavar="FORMAT", help="A format to try, as in --format e4m3fn.")
 @click.option("--numerics", default="fp32", metavar="NAME", help="Formats of everything else.")
-@click.option(
-    "--layers",
-    multiple=True,
-    default=("*",),
-    show_default=False,
-    metavar="PATTERN",
-    help="Layers to try. May be repeated.",
-)
+@repeated("--layers", default=("*",), show_default=False, metavar="PATTERN", help="Layers to try.")
 @click.option("--by-role", is_flag=True, help="Try weights, activations and errors one by one.")
 @click.option("--threshold", default=0.1, help="Largest relative error of the gradients that passes.")
 @json_option

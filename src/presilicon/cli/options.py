@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,14 +34,15 @@ def print_json(**fields: Any) -> None:
     click.echo(json.dumps({"schema": 1, **fields}, indent=2))
 
 
+def repeated(*names: str, help: str, **rest: Any) -> Callable[[F], F]:
+    """An option that may be given several times, as its help says."""
+    return click.option(*names, multiple=True, help=f"{help} May be repeated.", **rest)
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print a JSON document on stdout.")
 
-set_option = click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Override a field of every design, as in --set machine.rows=64. May be repeated.",
+set_option = repeated(
+    "--set", "settings", metavar="PATH=VALUE", help="Override a field of every design, as in --set machine.rows=64."
 )
 
 vary_option = click.option(
@@ -50,12 +52,11 @@ vary_option = click.option(
     help="One design for each value, as in --vary machine.rows=32,64. Several make every combination.",
 )
 
-method_option = click.option(
+method_option = repeated(
     "--method",
     "methods",
-    multiple=True,
     metavar="NAME[.PARAMETER=VALUE]",
-    help="Training method of every design, or a parameter of one: see `presilicon list methods`. May be repeated.",
+    help="Training method of every design, or a parameter of one: see `presilicon list methods`.",
 )
 
 numerics_option = click.option(
@@ -76,3 +77,9 @@ out_option = click.option(
     show_envvar=True,
     help="Directory that holds the run directories.",
 )
+
+
+def say_how_to_continue(command: str, run: str, out: Path) -> None:
+    """Print the command that continues an interrupted run of the directory `out`."""
+    place = f" --out {shlex.quote(str(out))}" if str(out) != "runs" else ""
+    click.echo(f"to continue: presilicon {command} --resume {run}{place}", err=True)

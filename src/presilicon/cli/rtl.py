@@ -7,7 +7,7 @@ import click
 from msgspec import to_builtins
 
 from presilicon.base import ConfigError, columns
-from presilicon.cli.options import json_option, print_json, set_option
+from presilicon.cli.options import json_option, print_json, repeated, set_option
 
 if TYPE_CHECKING:
     from presilicon.designs import Hardware, Numerics
@@ -25,13 +25,7 @@ def command() -> None:
 @command.command("instrument")
 @click.argument("design")
 @click.option("--out", type=_DIRECTORY, required=True, metavar="DIR", help="Where the files go.")
-@click.option(
-    "--other-clock",
-    type=int,
-    multiple=True,
-    metavar="TAP",
-    help="A tap in a clock of its own: it gets an asynchronous queue. May be repeated.",
-)
+@repeated("--other-clock", type=int, metavar="TAP", help="A tap in a clock of its own: it gets an asynchronous queue.")
 @click.option("--simulate", is_flag=True, help="Run the written testbench in Verilator.")
 @set_option
 @json_option
@@ -133,8 +127,12 @@ def _numerics_of(numerics: "Numerics", layer: str | None) -> "Numerics":
     """The numerics of a layer at step 0, or of all layers without overrides; says so where others have their own."""
     from presilicon.records import Ends
 
+    ends = Ends(first="first", last="last")
+    changes = [change for change in numerics.schedule if layer is None or change.matches(layer, ends)]
+    if changes:
+        step = min(change.from_step for change in changes)
+        click.echo(f"note: numerics change from step {step} on, which this leaves out", err=True)
     if layer is not None:
-        ends = Ends(first="first", last="last")
         if not any(entry.matches(layer, ends) for entry in (*numerics.overrides, *numerics.schedule)):
             click.echo(f'note: nothing in the numerics is only for layer "{layer}"', err=True)
         return numerics.in_force(layer, ends=ends)
@@ -142,9 +140,6 @@ def _numerics_of(numerics: "Numerics", layer: str | None) -> "Numerics":
     if patterns:
         listing = ", ".join(f'"{pattern}"' for pattern in patterns)
         click.echo(f"note: layers {listing} have numerics of their own, which this leaves out; see --layer", err=True)
-    if numerics.schedule:
-        step = min(change.from_step for change in numerics.schedule)
-        click.echo(f"note: numerics change from step {step} on, which this leaves out", err=True)
     return numerics
 
 
@@ -228,7 +223,7 @@ def synth(
 @click.argument("design")
 @click.option("--workload", required=True, metavar="NAME", help="The training whose operands are taken.")
 @click.option("--steps", default="0,100", show_default=True, metavar="LIST", help="Training steps.")
-@click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only this layer. May be repeated.")
+@repeated("--layer", "layers", metavar="NAME", help="Only this layer.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @set_option
 @json_option
@@ -297,26 +292,24 @@ def _unit_figures(unit: "MacSynthesis") -> list[str]:
     help="What to watch, by hierarchical names; vectors joined by + are lanes of one. May be repeated: the first has "
     "the highest priority. VALID and LAST are looked up beside the vector, then from the top; 1 is always.",
 )
-@click.option(
+@repeated(
     "--param",
     "parameters",
-    multiple=True,
     metavar="NAME=VALUE",
-    help="A parameter of the top: an integer, a sized literal (8'h7f) or a text in double quotes. May be repeated.",
+    help="A parameter of the top: an integer, a sized literal (8'h7f) or a text in double quotes.",
 )
 @click.option("--signals", "listing", is_flag=True, help="List the design's signals and stop.")
 @click.option("--config", metavar="DESIGN", help="The instrument: a JSON file of hardware, or a design.")
 @click.option("--frame-length", type=int, help="Vectors of a frame, for signals without end flags.")
 @click.option("--clock", metavar="NAME", help="The clock input; found by its name otherwise.")
 @click.option("--reset", metavar="NAME", help="The reset input, with ! before it if it is active low.")
-@click.option(
+@repeated(
     "--other-clock",
     type=int,
-    multiple=True,
     metavar="TAP",
-    help="A signal, counted from 0, of another clock: it gets an asynchronous queue. May be repeated.",
+    help="A signal, counted from 0, of another clock: it gets an asynchronous queue.",
 )
-@click.option("--include", "-I", multiple=True, type=_DIRECTORY, help="Directory of included files. May be repeated.")
+@repeated("--include", "-I", type=_DIRECTORY, help="Directory of included files.")
 @click.option("--out", type=_DIRECTORY, metavar="DIR", help="Where the files go.")
 @json_option
 def tap(

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from presilicon.base import ConfigError, write_file
-from presilicon.cli.options import json_option, out_option
+from presilicon.cli.options import json_option, out_option, repeated
 
 
 @click.group("runs")
@@ -20,9 +20,9 @@ def command() -> None:
 @click.option("--name", metavar="PATTERN", default="*", help="Runs of this name, as in 'night-*'.")
 @click.option("--design", metavar="PATTERN", default="*", help="Designs of this name, as in 'fp8*'.")
 @click.option("--workload", metavar="PATTERN", default="*", help="Runs with this workload.")
-@click.option("--tag", "tags", metavar="TAG", multiple=True, help="Runs with this tag. May be repeated.")
+@repeated("--tag", "tags", metavar="TAG", help="Runs with this tag.")
 @click.option("--since", metavar="DATE", help="Runs since 2026-11-15 or 2026-11-15T07:45 (UTC).")
-@click.option("--where", metavar="CONDITION", multiple=True, help="As in 'accuracy>=0.9'. May be repeated.")
+@repeated("--where", metavar="CONDITION", help="As in 'accuracy>=0.9'.")
 @click.option("--sort", metavar="METRIC", default="created", help="Order: created, or a metric.")
 @click.option("--reverse", is_flag=True, help="Newest or largest first.")
 @out_option
@@ -69,7 +69,7 @@ def compare(first: str, second: str, out: Path, as_json: bool) -> None:
 @command.command("tag")
 @click.argument("run")
 @click.argument("tags", nargs=-1, metavar="TAG...")
-@click.option("--remove", "removed", metavar="TAG", multiple=True, help="Remove this tag. May be repeated.")
+@repeated("--remove", "removed", metavar="TAG", help="Remove this tag.")
 @click.option("--name", "label", metavar="NAME", help="Give the run this name.")
 @out_option
 def tag(run: str, tags: tuple[str, ...], removed: tuple[str, ...], label: str | None, out: Path) -> None:

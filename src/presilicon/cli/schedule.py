@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from presilicon.base import ConfigError, to_plain, write_file
-from presilicon.cli.options import json_option, print_json
+from presilicon.cli.options import json_option, print_json, repeated
 
 _DEFAULT = "run"
 
@@ -113,12 +113,8 @@ def command(context: click.Context) -> None:
 @click.option("--set-clocks", is_flag=True, help="--execute: set the clocks of GPUs as the schedule says (root).")
 @click.option("--watts", type=float, help="--execute under a cap: power of the system, if it cannot be read.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for chart, trace and table.")
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Override a field of the system, as in --set devices.fpga.idle_w=0. May be repeated.",
+@repeated(
+    "--set", "settings", metavar="PATH=VALUE", help="Override a field of the system, as in --set devices.fpga.idle_w=0."
 )
 @json_option
 def run(

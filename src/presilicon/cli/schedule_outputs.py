@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from presilicon.base import to_plain, write_file
+from presilicon.base import pick, to_plain, write_file
 from presilicon.designs import System
 from presilicon.records import ScheduleCost
 from presilicon.report import (
@@ -109,15 +109,8 @@ def _progress(objective: str) -> Callable[[float, float], None]:
 
 
 def _fields(cost: ScheduleCost) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "throughput_samples_per_s": cost.throughput_samples_per_s,
-        "average_power_w": cost.average_power_w,
-        "peak_power_w": cost.peak_power_w,
-        "energy_per_step_j": cost.energy_per_step_j,
-        "makespan_s": cost.makespan_s,
-        "samples_per_j": cost.samples_per_j,
-        "utilization": cost.utilization,
-    }
+    power = ("throughput_samples_per_s", "average_power_w", "peak_power_w", "energy_per_step_j")
+    fields = pick(cost, *power, "makespan_s", "samples_per_j", "utilization")
     return fields if cost.violations is None else {**fields, "violations": cost.violations}
 
 
@@ -161,17 +154,12 @@ def document_of(scheduled: Scheduled, payback: Payback | None) -> dict[str, Any]
             {
                 "id": ids[slot.task % len(ids)],
                 **({"copy": slot.task // len(ids)} if len(problem.tasks) > len(ids) else {}),
-                "name": task.name,
-                "kind": task.kind,
-                "size": task.size,
+                **pick(task, "name", "kind", "size"),
                 "device": slot.mode.device,
                 "units": list(slot.units),
                 "clock": slot.mode.clock,
-                "start_s": slot.start_s,
-                "end_s": slot.end_s,
-                "average_w": slot.mode.average_w,
-                "peak_w": slot.mode.peak_w,
-                "source": slot.mode.source,
+                **pick(slot, "start_s", "end_s"),
+                **pick(slot.mode, "average_w", "peak_w", "source"),
                 "slack_s": path.slack_s[slot.task],
                 "why": why,
             }

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from presilicon.base import ConfigError, json_text, located, write_file
+from presilicon.base import ConfigError, json_text, write_file
 from presilicon.designs import Convention, Design
 from presilicon.records import Cost, Coverage, Gemm, StepFacts, StepGraph
 from presilicon.report import (
@@ -65,28 +65,35 @@ def print_products(
     gemm = Gemm(*sides)
     if frames is not None:
         _write_frames(frames, gemm, designs[0])
-    texts, talk = [], []
+    texts, talk, prices = [], [], []
     for design in designs:
         settings = design.machine.describe_product() | {"convention": convention}
         cost = simulate_gemm(gemm, design, convention=convention)
+        prices.append((cost.time_s, cost.energy_j, cost.bytes_dram))
         write = product_to_json if as_json else render_product
         least_bytes = bound_product(gemm, design)
         texts.append(write(cost, design=design.name, gemm=gemm, settings=settings, least_bytes=least_bytes))
         remarks = (*design.machine.numerics_remarks(design.numerics), *design.machine.remarks(StepFacts()))
         talk += [f"{design.name}: {remark}" for remark in remarks]
-    _print(texts, as_json)
+    talk += _print(texts, designs, prices, as_json)
     if frames is not None:
         talk.append(f"frames: {frames}")
     if talk:
         click.echo("\n".join(talk), err=as_json)
 
 
-def _print(texts: Sequence[str], as_json: bool) -> None:
-    """One document as it is; several JSON documents as the list `designs` of one."""
+def _print(
+    texts: Sequence[str], designs: Sequence[Design], prices: Sequence[tuple[float, ...]], as_json: bool
+) -> tuple[str, ...]:
+    """One document as it is; several JSON documents as the list `designs` of one. Returns remarks on all of them."""
+    from presilicon.study import idle_in_prices
+
+    remarks = idle_in_prices(designs, prices)
     if len(texts) > 1 and as_json:
         document = {"schema": 1, "designs": [msgspec.Raw(text.encode()) for text in texts]}
-        texts = [json_text(document)]
+        texts = [json_text(document | ({"remarks": remarks} if remarks else {}))]
     click.echo("\n".join(texts), nl=False)
+    return remarks
 
 
 def _write_frames(path: Path, gemm: Gemm, design: Design) -> None:
@@ -105,32 +112,30 @@ def print_steps(
         batch = options.batch or workload.batch_size
         workload = replace(workload, batch_size=batch, accumulate=options.accumulate)
     plain = StepGraphs(workload)
-    texts, talk = [], []
+    texts, talk, prices = [], [], []
     if any(design.methods for design in designs):
         talk.append("Methods act in training; this is a step before they have acted.")
+    if any(change.from_step for design in designs for change in design.numerics.schedule):
+        talk.append("Numerics change at later steps; this is a step before they have changed.")
     for design in designs:
         graphs = plain.for_design(design)
         graph = StepPrices(graphs, design).graph(StepFacts(samples=options.batch))
-        text, files = _step_text(graph, design, convention, options, as_json)
+        text, files, cost = _step_text(graph, design, convention, options, as_json)
         texts.append(text)
+        prices.append((cost.time_s, cost.energy_j, cost.memory_bytes))
         talk += files
-    _print(texts, as_json)
+    talk += _print(texts, designs, prices, as_json)
     if talk:
         click.echo("\n" + "\n".join(talk), err=as_json)
 
 
 def _step_text(
     graph: StepGraph, design: Design, convention: Convention, options: StepOptions, as_json: bool
-) -> tuple[str, list[str]]:
-    """The price of a step as text or JSON, and lines about files that were written and what the price leaves out."""
-    from presilicon.study import price_remarks
+) -> tuple[str, list[str], Cost]:
+    """The price of a step as text or JSON; lines about files that were written and what it leaves out; and itself."""
+    from presilicon.study import check_step_taps, price_remarks
 
-    if design.instrument is not None and design.instrument.taps:
-        from presilicon.instrument import check_taps
-
-        with located(f'design "{design.name}"'):
-            # Products of the model itself, as those of tied weights, cannot be tapped beside those of its layers.
-            check_taps(design.instrument, [layer for layer in graph.weighted_layers if layer] or [""])
+    check_step_taps(design, graph)
     cost = simulate(graph, design, convention=convention)
     plain, segments = None, 0
     if options.checkpoint is not None:
@@ -143,17 +148,17 @@ def _step_text(
         clock_ghz = design.machine.clock_ghz if options.clock_ghz is None else options.clock_ghz
         cost, coverage = put_times(cost, match_times(graph, cost, read_times(options.times, clock_ghz)))
     talk = _write_files(options, graph, design, cost)
-    remarks = (*price_remarks(design, cost.memory_bytes), *design.machine.remarks(StepFacts()))
+    remarks = (*price_remarks(design, cost, cost.memory_bytes), *design.machine.remarks(StepFacts()))
     talk += [f"{design.name}: {remark}" for remark in remarks]
     if as_json:
         notes = {"remarks": remarks, **_notes(plain, cost, segments, coverage)}
-        return cost_to_json(cost, design=design.name, graph=graph, notes=notes), talk
+        return cost_to_json(cost, design=design.name, graph=graph, notes=notes), talk, cost
     parts = [render_cost(cost, design=design.name, graph=graph, ops=options.ops)]
     if plain is not None:
         parts.append(render_checkpointing(plain, cost, segments, times=options.times is None))
     if coverage is not None:
         parts.append(render_coverage(coverage))
-    return "\n".join(parts), talk
+    return "\n".join(parts), talk, cost
 
 
 def _segments(graph: StepGraph, segments: str) -> tuple[tuple[str, ...], ...]:

@@ -1,6 +1,5 @@
 """`presilicon sweep`: a study of many designs, from a file."""
 
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from presilicon.base import MissingToolError, format_seconds, write_atomically
-from presilicon.cli.options import json_option, out_option
+from presilicon.cli.options import json_option, out_option, say_how_to_continue
 
 if TYPE_CHECKING:
     from presilicon.records import SweepResult
@@ -80,8 +79,7 @@ def command(
             )
     except KeyboardInterrupt:
         if recorded:
-            place = f" --out {shlex.quote(str(out))}" if str(out) != "runs" else ""
-            click.echo(f"to continue: presilicon sweep --resume {recorded[0].name}{place}", err=True)
+            say_how_to_continue("sweep", recorded[0].name, out)
         raise
     if not (result.path / "table.csv").exists():  # it was carried out by `ps.sweep`
         _write(None, result)

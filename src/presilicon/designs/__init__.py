@@ -6,7 +6,7 @@ The machine kinds live beside their engines and are found by name: `MACHINES.loa
 from importlib import import_module
 from typing import Any
 
-from presilicon.designs.design import Design, design_names, diff_designs, diff_plain, load_design
+from presilicon.designs.design import Design, design_names, diff_designs, diff_plain, flat_fields, load_design
 from presilicon.designs.instrument import (
     ALU_FUNCTIONS,
     BLOCKS,
@@ -114,6 +114,7 @@ __all__ = [
     "diff_designs",
     "diff_plain",
     "figure_name",
+    "flat_fields",
     "load_characterization",
     "load_design",
     "load_numerics",

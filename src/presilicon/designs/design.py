@@ -117,7 +117,7 @@ def diff_designs(left: Design, right: Design) -> list[tuple[str, Any, Any]]:
 
 def diff_plain(left: dict[str, Any], right: dict[str, Any]) -> list[tuple[str, Any, Any]]:
     """Path, left value and right value of every field in which two documents differ; a missing field is None."""
-    left_fields, right_fields = _flatten(left), _flatten(right)
+    left_fields, right_fields = flat_fields(left), flat_fields(right)
     paths = list(dict.fromkeys([*left_fields, *right_fields]))
     return [
         (path, left_fields.get(path), right_fields.get(path))
@@ -149,14 +149,15 @@ def _check_technology(data: dict[str, Any], source: Source) -> None:
             load_technology(name)
 
 
-def _flatten(value: Any, path: str = "") -> dict[str, Any]:
+def flat_fields(value: Any, path: str = "") -> dict[str, Any]:
     """The leaves of a document by path; the items of a list of tables have their index in it."""
     if value in ({}, []):
         return {}
     if isinstance(value, dict):
-        return {leaf: item for key in value for leaf, item in _flatten(value[key], f"{path}.{key}".lstrip(".")).items()}
+        branches = [flat_fields(item, f"{path}.{key}".lstrip(".")) for key, item in value.items()]
+        return {leaf: item for branch in branches for leaf, item in branch.items()}
     if isinstance(value, list) and isinstance(value[0], dict):
         return {
-            leaf: item for index, row in enumerate(value) for leaf, item in _flatten(row, f"{path}[{index}]").items()
+            leaf: item for index, row in enumerate(value) for leaf, item in flat_fields(row, f"{path}[{index}]").items()
         }
     return {path: value}

@@ -10,6 +10,7 @@ from msgspec.structs import force_setattr, replace
 
 from presilicon.base import ConfigError, FormatError, located
 from presilicon.designs.operators import Operators
+from presilicon.designs.patterns import patterns_meet
 from presilicon.designs.scaling import LossScale
 from presilicon.formats import (
     Format,
@@ -189,10 +190,6 @@ class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         parts = layer.split(".")
         return any(fnmatchcase(".".join(parts[:depth]), self.layers) for depth in range(len(parts), 0, -1))
 
-    def covers(self, other: "Override") -> bool:
-        """Whether it applies to all layers of `other`, as far as their patterns tell."""
-        return self.layers == other.layers or self.matches(other.layers)
-
     def changes(self) -> dict[str, Any]:
         """The fields of `Numerics` that it replaces."""
         return _fields_set(self, but=("layers", "from_step"))
@@ -285,8 +282,7 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def variants(self) -> tuple["Numerics", ...]:
         """These numerics, and those with overrides and changes applied: everything that the hardware must support.
 
-        Entries are applied together where the pattern of one covers that of the other; without a model, nothing is
-        known about other patterns that may meet in a layer.
+        Entries are applied together where their patterns may meet in a layer: without a model, more is not known.
 
         >>> wide = RoleFormat(parse("float16"))
         >>> entries = Override(layers="last", weight=FLOAT32), Override(layers="*", activation=wide)
@@ -296,11 +292,16 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """
         if self.is_uniform:
             return (self,)
-        variants: dict[Numerics, tuple[Override, ...]] = {self: ()}
+        # Numerics by the fewest patterns that lead to them: whatever meets more of these meets those, too.
+        variants: dict[Numerics, set[frozenset[str]]] = {self: {frozenset()}}
         for entry in (*self.overrides, *self.schedule):
-            for numerics, applied in tuple(variants.items()):
-                if all(entry.covers(other) or other.covers(entry) for other in applied):
-                    variants.setdefault(numerics.changed(entry.changes()), (*applied, entry))
+            for numerics, patterns in [(key, group) for key, groups in variants.items() for group in groups]:
+                if all(patterns_meet(entry.layers, pattern) for pattern in patterns):
+                    groups = variants.setdefault(numerics.changed(entry.changes()), set())
+                    more = patterns | {entry.layers}
+                    if not any(group <= more for group in groups):
+                        groups.difference_update([group for group in groups if more < group])
+                        groups.add(more)
         return tuple(variants)
 
     def changed(self, changes: Mapping[str, Any]) -> "Numerics":
@@ -395,8 +396,8 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.in_force(layer, step, ends).format_of(role)
 
     def stage(self, step: int) -> int:
-        """The number of changes of the schedule that have begun: numerics are the same while it is."""
-        return sum(change.from_step <= step for change in self.schedule)
+        """The step from which the numerics of `step` have been in force: that of the last change which has begun."""
+        return max((change.from_step for change in self.schedule if change.from_step <= step), default=0)
 
     def check_layers(self, layers: Iterable[str], ends: Ends = Ends()) -> None:
         """Every pattern must match a layer of the model.

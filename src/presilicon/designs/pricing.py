@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from presilicon.designs.step_formats import StepFormats
 from presilicon.designs.technology import Technology
-from presilicon.records import CoresUse, DramBounds, Op, OpCost, StepGraph
+from presilicon.records import CoresUse, DramBounds, MeasuredBasis, Op, OpCost, StepGraph
 
 if TYPE_CHECKING:
     from presilicon.designs.design import Design
@@ -37,6 +37,7 @@ class StepPrice(Struct, frozen=True, kw_only=True):
     energy_by_component_j: dict[str, float]
     dram_bounds: DramBounds | None = None
     cores: CoresUse | None = None
+    measured: MeasuredBasis | None = None
 
 
 def op_cost(

@@ -10,6 +10,7 @@ class StepFormats:
 
     def __init__(self, numerics: Numerics, facts: StepFacts, graph: StepGraph | None = None) -> None:
         self._numerics = numerics
+        self._step = facts.numerics_step
         self._ends = Ends() if graph is None else graph.ends
         ops = () if graph is None or numerics.is_uniform else graph.ops
         self._weighted = () if graph is None else graph.weighted_layers
@@ -28,11 +29,11 @@ class StepFormats:
         self.copied_bits = {} if graph is None else self._find_copies(graph)
 
     def numerics_of(self, layer: str) -> Numerics:
-        """The numerics with which a layer begins, overrides applied; a schedule's later changes come as facts."""
+        """The numerics of a layer, with overrides and the changes of a schedule that have begun."""
         if self._numerics.is_uniform:
             return self._numerics
         if layer not in self._in_force:
-            self._in_force[layer] = self._numerics.in_force(layer, 0, self._ends)
+            self._in_force[layer] = self._numerics.in_force(layer, self._step, self._ends)
         return self._in_force[layer]
 
     def format_of(self, role: Role, layer: str, phase: Phase | None = None) -> Format:

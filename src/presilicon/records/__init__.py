@@ -3,7 +3,7 @@
 Everything here is plain, comparable, hashable where it is used as a key, and serialisable: no torch, no numpy.
 """
 
-from presilicon.records.cost import Area, CoresUse, Cost, DramBounds, OpCost
+from presilicon.records.cost import Area, CoresUse, Cost, DramBounds, MeasuredBasis, OpCost, StepChecks
 from presilicon.records.coverage import CoverageStatus, CoveredOp, EmulationCoverage, Stage
 from presilicon.records.events import (
     AnyEvent,
@@ -35,7 +35,6 @@ from presilicon.records.events import (
 )
 from presilicon.records.execution import Executed, Execution, UncoveredOp
 from presilicon.records.fairness import Fairness, Interval, Pair, Probability, excludes_one
-from presilicon.records.finding import BugClass, Finding, RoleShares
 from presilicon.records.foreign import Coverage, ForeignTime, ForeignTimes
 from presilicon.records.frames import ArrayFrames, CellFrame
 from presilicon.records.graph import (
@@ -104,14 +103,17 @@ from presilicon.records.sweep import (
     SweepResult,
 )
 from presilicon.records.trace import (
+    BugClass,
     Crossing,
     Direction,
     Ending,
     Evaluation,
     FactsRun,
+    Finding,
     LayerFact,
     MethodFact,
     ProductFact,
+    RoleShares,
     StepFacts,
     Trace,
     reaches,
@@ -187,6 +189,7 @@ __all__ = [
     "Lifetime",
     "Limits",
     "LockEvent",
+    "MeasuredBasis",
     "MemoryPart",
     "MemoryPoint",
     "MemoryTimeline",
@@ -240,6 +243,7 @@ __all__ = [
     "Stage",
     "Started",
     "Stateful",
+    "StepChecks",
     "StepFacts",
     "StepGraph",
     "SweepResult",

@@ -111,6 +111,45 @@ class CoresUse(Struct, frozen=True, kw_only=True):
         return f"{self.used} of {self.count}, {ways[self.parallel]}"
 
 
+class StepChecks(Struct, frozen=True, kw_only=True):
+    """How far predictions of whole steps were off where they were measured, for steps that are alike."""
+
+    known: float
+    """The least share of known layers (see `MeasuredBasis`) among them."""
+    steps: int
+    mean_error: float
+    usual_error: float
+    """Nine of ten were within it."""
+
+
+class MeasuredBasis(Struct, frozen=True, kw_only=True):
+    """What was measured of the layers of a predicted step."""
+
+    device: str
+    """On which they were measured."""
+    known: float
+    """Share of the time of products in layers that were measured themselves, at some batch size."""
+    is_transferred: bool
+    """Whether the step runs on another chip than that."""
+    checks: StepChecks | None = None
+    """Measured steps of networks with such a share; None if there are none on this chip, launched in this way."""
+
+    @property
+    def text(self) -> str:
+        """The basis as a sentence."""
+        text = f"{self.known:.0%} of the time of products is in layers that were measured on {self.device}"
+        if self.is_transferred:
+            return f"{text}, and how far they stay behind their limits is carried over to this chip"
+        if self.known < 0.99:
+            text += " (`characterize-gpu --workload` measures the others)"
+        if self.checks is None:
+            return f"{text}; whole steps were not compared with measured ones"
+        return (
+            f"{text}; {self.checks.steps} measured steps with such a share were {self.checks.mean_error:.0%} off on "
+            f"average, nine of ten within {self.checks.usual_error:.0%}"
+        )
+
+
 class Cost(Struct, frozen=True, kw_only=True):
     """Time, energy, memory and cycles of one training step, and of each op in it."""
 
@@ -127,6 +166,8 @@ class Cost(Struct, frozen=True, kw_only=True):
     """Lower bounds of the DRAM traffic, for kinds of machines that give them."""
     cores: CoresUse | None = None
     """For a chip with several cores."""
+    measured: MeasuredBasis | None = None
+    """For a chip whose layers were measured."""
 
     @property
     def bytes_dram(self) -> float:

@@ -5,9 +5,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from presilicon.records.finding import BugClass, Symptom
 from presilicon.records.graph import Role
-from presilicon.records.trace import Ending
+from presilicon.records.trace import BugClass, Ending, Symptom
 
 # Bounds that hold when an event is read, so that a damaged log cannot put absurd numbers into a view.
 Number = int | Annotated[float, Meta(ge=-1e300, le=1e300)]

@@ -5,9 +5,8 @@ from typing import Any
 from msgspec import Struct
 
 from presilicon.records.fairness import Fairness, Interval, Pair, Probability
-from presilicon.records.finding import Finding
 from presilicon.records.sensitivity import Sensitivity
-from presilicon.records.trace import Direction
+from presilicon.records.trace import Direction, Finding
 
 
 class CurvePoint(Struct, frozen=True, kw_only=True):
@@ -125,6 +124,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     pairs: tuple[Pair, ...] = ()
     """Every pair of designs, compared seed by seed."""
     fairness: Fairness | None = None
+    remarks: tuple[str, ...] = ()
+    """Sentences on all designs together, such as a field that was varied and changes nothing."""
 
 
 class DesignChange(Struct, frozen=True, kw_only=True):

@@ -135,6 +135,8 @@ class SweepResult(Struct, frozen=True, kw_only=True):
     measures: dict[str, PointMeasure]
     """By workload."""
     recommendation: Recommendation | None = None
+    remarks: tuple[str, ...] = ()
+    """Sentences on all points together, such as a field that was varied and changes nothing."""
 
     @property
     def metric_names(self) -> tuple[str, ...]:

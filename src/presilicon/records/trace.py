@@ -1,4 +1,4 @@
-"""The record of emulated training: facts of each step that change its cost, and the sequence of steps."""
+"""The record of emulated training: facts of each step that change its cost, findings, and the sequence of steps."""
 
 from collections.abc import Iterator
 from hashlib import sha256
@@ -8,8 +8,44 @@ from typing import Literal
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from presilicon.records.finding import Finding, RoleShares
 from presilicon.records.graph import ProductPhase, Role
+
+Symptom = Literal[
+    "non-finite", "overflow", "saturation", "underflow", "dead-relu", "vanishing", "exploding", "loss-scale", "data"
+]
+BugClass = Literal["data", "structural", "conceptual"]
+"""`data`: the inputs. `structural`: the computation itself, such as a division by zero. `conceptual`: a choice that
+does not suit the model, such as a format whose range is too small."""
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One finding of a diagnosis."""
+
+    step: int
+    symptom: Symptom
+    bug: BugClass
+    message: str
+    """Observation and advice."""
+    layer: str = ""
+    role: Role | None = None
+    origin: Literal["produced", "passed on", ""] = ""
+    """For a number that is not finite: whether the layer produced it from finite inputs or passed it on."""
+    share: float | None = None
+    """Fraction of elements or steps that are affected."""
+
+
+class RoleShares(Struct, frozen=True, kw_only=True):
+    """Effect of rounding on the tensors of one role at an inspected step."""
+
+    step: int
+    role: Role
+    underflow: float
+    """Fraction of nonzero numbers that became zero."""
+    overflow: float
+    """Fraction of finite numbers that became infinite or no number."""
+    saturation: float
+    """Fraction of numbers beyond the largest value that were held at it."""
+
 
 Ending = Literal["target", "budget", "hopeless", "diverged"]
 """`hopeless`: the run was stopped because it could not reach the target any more, by the rule of its workload."""
@@ -18,7 +54,7 @@ Direction = Literal["higher", "lower"]
 
 
 class LayerFact(Struct, frozen=True, kw_only=True):
-    """One role of one layer at a step, where it differs from the design's static numerics."""
+    """One role of one layer at a step, where it differs from the design's numerics."""
 
     layer: str
     role: Role
@@ -50,6 +86,8 @@ class ProductFact(Struct, frozen=True, kw_only=True):
     """What that hardware does with zeros, as in `machine.sparsity`: `gated`, `pairs`, `weights` or N:M."""
     share: float
     """Cycles (`gated`: multiplications) over those with zeros computed, simulated on measured zeros."""
+    columns: int | None = None
+    """Columns of cells for which the packing of weights was simulated."""
 
 
 class StepFacts(Struct, frozen=True, kw_only=True):
@@ -59,6 +97,8 @@ class StepFacts(Struct, frozen=True, kw_only=True):
     products: tuple[ProductFact, ...] = ()
     samples: int | None = None
     """Samples of the step on each chip, or None for the workload's batch size."""
+    numerics_step: int = 0
+    """The step from which the design's numerics have been as they are: other than 0 if a schedule changed them."""
     methods: tuple[MethodFact, ...] = ()
     """Facts of training methods, beyond the common ones."""
     update_skipped: bool = False

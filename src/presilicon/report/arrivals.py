@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from presilicon.base import Scale, count_scale, joules_scale, seconds_scale
 from presilicon.records import Comparison, Interval, Milestone, Result
-from presilicon.report.intervals import format_interval, rank
-from presilicon.report.metric import format_metric
+from presilicon.report.intervals import format_interval, format_metric, rank
 
 HEADER = ("design", "target", "steps", "samples", "updates", "time", "energy", "reached")
 

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from presilicon.base import ConfigError, json_text
 from presilicon.records import Comparison, Fairness, Pair, Result, Sensitivity
@@ -18,6 +19,8 @@ class EvaluateDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Only with `--sensitivity`."""
     pairs: tuple[Pair, ...] = ()
     fairness: Fairness | None = None
+    remarks: tuple[str, ...] = ()
+    """On all designs together."""
 
 
 def to_json(comparison: Comparison) -> str:
@@ -28,14 +31,7 @@ def to_json(comparison: Comparison) -> str:
     >>> to_json(Comparison(designs=()))
     '{\\n  "schema": 1,\\n  "designs": []\\n}\\n'
     """
-    document = EvaluateDocument(
-        schema=1,
-        designs=comparison.designs,
-        sensitivity=comparison.sensitivity,
-        pairs=comparison.pairs,
-        fairness=comparison.fairness,
-    )
-    return json_text(document)
+    return json_text(EvaluateDocument(**asdict(comparison) | {"schema": 1}))
 
 
 def from_plain(data: Any) -> Comparison:
@@ -45,12 +41,16 @@ def from_plain(data: Any) -> Comparison:
         ConfigError: it is not such a document; the message says where.
 
     >>> from_plain({"schema": 1, "designs": []})
-    Comparison(designs=(), schema=1, sensitivity=None, pairs=(), fairness=None)
+    Comparison(designs=(), schema=1, sensitivity=None, pairs=(), fairness=None, remarks=())
     """
     try:
         document = msgspec.convert(data, EvaluateDocument)
     except msgspec.ValidationError as error:
         raise ConfigError(f"not a valid comparison of designs: {error}") from None
     return Comparison(
-        designs=document.designs, sensitivity=document.sensitivity, pairs=document.pairs, fairness=document.fairness
+        designs=document.designs,
+        sensitivity=document.sensitivity,
+        pairs=document.pairs,
+        fairness=document.fairness,
+        remarks=document.remarks,
     )

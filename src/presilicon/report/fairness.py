@@ -1,6 +1,6 @@
 """Sentences on the fairness of a comparison: what was held equal, who was faster, the cost of seeds that miss."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import inf
 
 from msgspec.structs import replace
@@ -126,15 +126,15 @@ def miss_sentence(result: Result) -> str:
     return f"{text}; with a restart after each miss, {format_seconds(time)} and {format_joules(energy)} are expected."
 
 
-def remark_sentences(designs: Sequence[Result]) -> list[str]:
-    """The methods of each design, and the remarks of its machine on the training that it priced."""
+def remark_sentences(comparison: Comparison) -> list[str]:
+    """The methods of each design, the remarks of its machine on the training that it priced, and those on all."""
     lines = []
-    for result in designs:
+    for result in comparison.designs:
         methods = [method["name"] for method in result.provenance.get("design", {}).get("methods", ())]
         if methods:
             lines.append(f"{result.name} trains with {' and '.join(methods)}.")
         lines += [f"{result.name}: {remark}." for remark in result.remarks]
-    return lines
+    return [*lines, *(f"{remark}." for remark in comparison.remarks)]
 
 
 def notes_on(comparison: Comparison) -> list[str]:
@@ -142,5 +142,5 @@ def notes_on(comparison: Comparison) -> list[str]:
     decided = [pair for pair in best_pairs(comparison) if pair.seeds >= FEW_SEEDS and pair.wins + pair.losses > 0]
     lines = [miss_sentence(result) for result in rank(comparison.designs)]
     lines += [pair_sentence(pair) for pair in decided[:SHOWN_PAIRS]]
-    lines += remark_sentences(comparison.designs)
+    lines += remark_sentences(comparison)
     return [line for line in (*lines, fairness_sentence(comparison)) if line]

@@ -6,8 +6,7 @@ from typing import Literal, NamedTuple
 from presilicon.base import joules_scale, seconds_scale
 from presilicon.records import Comparison, Pair, Result, excludes_one
 from presilicon.report.fairness import best_pairs, format_ratio, verdict_on
-from presilicon.report.intervals import FEW_SEEDS, format_interval, rank
-from presilicon.report.metric import format_goal, format_metric
+from presilicon.report.intervals import FEW_SEEDS, format_goal, format_interval, format_metric, rank
 
 
 class Part(NamedTuple):

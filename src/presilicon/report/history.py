@@ -3,7 +3,7 @@
 import sys
 from typing import IO, Any
 
-from presilicon.base import ConfigError, format_number, format_percent, json_text
+from presilicon.base import ConfigError, format_number, format_percent, json_text, pick
 from presilicon.records import Comparison, EvaluationEvent, Result, SeedFinished, SeedRestored
 from presilicon.report.charts.figure import render_figure
 from presilicon.report.document import from_plain
@@ -98,16 +98,8 @@ def run_summary(run: StoredRun) -> dict[str, Any]:
     summary: dict[str, Any] = {"name": run.name, "status": run.status, "problem": run.problem}
     summary |= {"label": run.labels.name, "tags": run.labels.tags}
     if record is not None:
-        summary |= {
-            "kind": record.kind,
-            "what": run_title(run),
-            "created": record.created,
-            "ended": record.ended,
-            "seed": record.seed,
-            "config_hash": record.config_hash,
-            "commit": record.commit,
-            "error": record.error,
-        }
+        summary |= {"kind": record.kind, "what": run_title(run)}
+        summary |= pick(record, "created", "ended", "seed", "config_hash", "commit", "error")
     return summary
 
 

@@ -1,10 +1,10 @@
-"""Intervals whose ends may be infinite: formatting and ranking; and the measures that reports compare."""
+"""Values of metrics and intervals whose ends may be infinite, as text; ranking; the measures that reports compare."""
 
 from collections.abc import Callable, Sequence
 from math import inf
 from typing import NamedTuple
 
-from presilicon.base import Scale, joules_scale, seconds_scale
+from presilicon.base import Scale, format_number, format_percent, joules_scale, seconds_scale
 from presilicon.records import Interval, Result, SeedResult
 
 NEVER = "never"
@@ -93,3 +93,22 @@ def longest(designs: Sequence[Result], measure: Measure) -> float:
     numbers += [measure.interval(result).low for result in designs]
     numbers += [measure.of_seed(seed) for result in designs for seed in result.seeds]
     return max((number for number in numbers if number), default=1.0)
+
+
+def format_metric(value: float, result: Result) -> str:
+    """A value of the metric that the result was measured by."""
+    return format_percent(value) if result.metric_is_fraction else format_number(value, digits=4)
+
+
+def metric_of(designs: Sequence[Result]) -> str:
+    """The name of the metric of all designs, or `metric` if they differ; `accuracy` without designs."""
+    names = {result.metric for result in designs} or {"accuracy"}
+    return names.pop() if len(names) == 1 else "metric"
+
+
+def format_goal(result: Result) -> str:
+    """The target of a result with the name of its metric: `97% validation accuracy`, `validation loss 1.5`."""
+    target = format_metric(result.target, result)
+    if result.metric_is_fraction:
+        return f"{target} validation {result.metric}"
+    return f"validation {result.metric} {target}"

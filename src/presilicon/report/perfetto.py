@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from presilicon.base import ConfigError, write_file
+from presilicon.base import ConfigError, pick, write_file
 from presilicon.records import Cost, MemoryTimeline, OpCost, StepGraph
 
 _PROCESS = 1
@@ -74,7 +74,7 @@ def trace_document(
             events.append(span(track, phase.replace("_", " "), run[0].start_s, run[-1].end_s - run[0].start_s))
     for (op, start_s, time_s), row in zip(_computed(cost.ops), lanes, strict=True):
         track = tracks[_numbered(op.unit, row, rows)]
-        events.append(span(track, op.name, start_s, time_s, **_details(op)))
+        events.append(span(track, op.name, start_s, time_s, **pick(op, *_DETAILS)))
     transfers = _transfers(_merged(cost.ops)) if rows == 1 else _queued(cost)
     events += (
         span(tracks[_DRAM], f"{op.name} (ahead)" if ahead else op.name, start_s, time_s, op=op.name, bytes=moved)
@@ -133,21 +133,7 @@ def _merged(ops: Sequence[OpCost]) -> list[OpCost]:
 
 
 _SUMMED = ("time_s", "memory_s", "prefetched_s", "bytes_dram")
-
-
-def _details(op: OpCost) -> dict[str, Any]:
-    return {
-        "kind": op.kind,
-        "phase": op.phase,
-        "layer": op.layer,
-        "bound": op.bound,
-        "time_s": op.time_s,
-        "cycles": op.cycles,
-        "energy_j": op.energy_j,
-        "flops": op.flops,
-        "bytes_dram": op.bytes_dram,
-        "utilization": op.utilization,
-    }
+_DETAILS = ("kind", "phase", "layer", "bound", "time_s", "cycles", "energy_j", "flops", "bytes_dram", "utilization")
 
 
 def _tracks(ops: Sequence[OpCost], lanes: Sequence[int]) -> dict[str, int]:

@@ -13,8 +13,7 @@ from presilicon import base
 from presilicon.base import ConfigError, columns, json_text, parse_condition, unknown
 from presilicon.records import Interval, Result
 from presilicon.report.history import config_names, results_of, run_summary, run_title
-from presilicon.report.intervals import NEVER
-from presilicon.report.metric import format_metric
+from presilicon.report.intervals import NEVER, format_metric
 from presilicon.runs import StoredRun
 
 

@@ -1,6 +1,6 @@
 """The cost of one training step, for a terminal and as JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from presilicon.base import (
     format_percent,
     format_seconds,
     json_text,
+    pick,
 )
 from presilicon.records import Cost, Coverage, Gemm, OpCost, StepGraph
 
@@ -121,26 +122,18 @@ def render_checkpointing(plain: Cost, cost: Cost, segments: int, *, times: bool 
 
     Without `times` only memory and FLOPs are compared, for a `cost` whose times come from another tool.
     """
-    pairs: list[tuple[str, str, str, float, float]] = [
-        (
-            "memory",
-            format_bytes(plain.memory_bytes),
-            format_bytes(cost.memory_bytes),
-            plain.memory_bytes,
-            cost.memory_bytes,
-        )
+    figures: list[tuple[str, Callable[[float], str], float, float]] = [
+        ("memory", format_bytes, plain.memory_bytes, cost.memory_bytes)
     ]
     if times:
-        pairs += [
-            ("time", format_seconds(plain.time_s), format_seconds(cost.time_s), plain.time_s, cost.time_s),
-            ("energy", format_joules(plain.energy_j), format_joules(cost.energy_j), plain.energy_j, cost.energy_j),
-        ]
+        figures.append(("time", format_seconds, plain.time_s, cost.time_s))
+        figures.append(("energy", format_joules, plain.energy_j, cost.energy_j))
     before, after = (sum(op.flops for op in step.ops) for step in (plain, cost))
-    pairs.append(("FLOPs", format_count(before), format_count(after), before, after))
+    figures.append(("FLOPs", format_count, before, after))
     noun = "segment" if segments == 1 else "segments"
     lines = [f"checkpointing in {segments} {noun}, against keeping all activations"]
-    for name, old, new, was, now in pairs:
-        lines.append(f"  {name.ljust(9)}{old.rjust(9)} -> {new.rjust(9)}  {_change(was, now)}")
+    for name, write, was, now in figures:
+        lines.append(f"  {name.ljust(9)}{write(was).rjust(9)} -> {write(now).rjust(9)}  {_change(was, now)}")
     if segments == 1:
         lines.append("  it saves nothing here: so short a chain gets one segment, which recomputes nothing; try 2")
     elif cost.memory_bytes >= plain.memory_bytes:
@@ -191,19 +184,11 @@ def product_to_json(
         "design": design,
         "gemm": {"m": gemm.m, "k": gemm.k, "n": gemm.n},
         **settings,
-        "cycles": cost.cycles,
-        "time_s": cost.time_s,
-        "energy_j": cost.energy_j,
-        "utilization": cost.utilization,
-        "bytes_dram": cost.bytes_dram,
+        **pick(cost, "cycles", "time_s", "energy_j", "utilization", "bytes_dram"),
         **({} if least_bytes is None else {"least_bytes_dram": least_bytes}),
         "bytes_sram": cost.bytes_sram,
         "macs": gemm.macs,
-        "compute_s": cost.compute_s,
-        "memory_s": cost.memory_s,
-        "intensity": cost.intensity,
-        "roof_flops_s": cost.roof_flops_s,
-        "bound": cost.bound,
+        **pick(cost, "compute_s", "memory_s", "intensity", "roof_flops_s", "bound"),
     }
     return json_text(document)
 

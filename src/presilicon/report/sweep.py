@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from presilicon import base
-from presilicon.base import Scale, columns, format_number, json_text
+from presilicon.base import Scale, columns, format_number, json_text, pick
 from presilicon.records import SIMULATED, PointRecord, Recommendation, SweepResult
 from presilicon.report.intervals import NEVER
 from presilicon.report.table import render_table
@@ -185,7 +185,7 @@ def _summary(result: SweepResult, shown: int) -> list[str]:
         lines.append(f"{shown} points shown; table.csv has all {total}")
     if failed:
         lines.append(f"{len(failed)} points failed; the first, {failed[0].number}: {failed[0].error}")
-    return lines
+    return [*lines, *result.remarks]
 
 
 def sweep_to_csv(result: SweepResult) -> str:
@@ -205,13 +205,5 @@ def _csv(value: Any) -> Any:
 
 def sweep_to_json(result: SweepResult) -> str:
     """The result as a JSON document; infinite numbers are null."""
-    return json_text(
-        {
-            "schema": 1,
-            "name": result.name,
-            "objectives": result.objectives,
-            "limits": result.limits,
-            "points": result.rows(),
-            "recommendation": result.recommendation,
-        }
-    )
+    study, answer = pick(result, "name", "objectives", "limits"), pick(result, "recommendation", "remarks")
+    return json_text({"schema": 1, **study, "points": result.rows(), **answer})

@@ -9,8 +9,7 @@ from presilicon.records import Comparison, Result
 from presilicon.report.arrivals import HEADER, arrival_rows
 from presilicon.report.fairness import notes_on
 from presilicon.report.headline import headline
-from presilicon.report.intervals import NEVER, format_ends, format_interval, rank
-from presilicon.report.metric import format_metric, metric_of
+from presilicon.report.intervals import NEVER, format_ends, format_interval, format_metric, metric_of, rank
 from presilicon.report.sensitivity import render_sensitivity
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from presilicon.base import deferred
 from presilicon.study.fairness import check_strict, compare_all, fairness, strict_problems
+from presilicon.study.idle import idle_in_prices
 from presilicon.study.plan import Plan, check_device, plan_request
-from presilicon.study.prices import StepGraphs, StepPrices, price_remarks, price_trace
+from presilicon.study.prices import StepGraphs, StepPrices, check_step_taps, price_remarks, price_trace
 from presilicon.study.request import EvaluateRequest, load_request, read_request
 from presilicon.study.run_changes import configuration_changes, design_changes
 from presilicon.study.sensitivity import sensitivity, step_sensitivity
@@ -52,33 +53,7 @@ if TYPE_CHECKING:
     from presilicon.study.search.sweep import SweepOptions, carry_out_sweep, read_study_of, sweep
     from presilicon.study.search.work import SweepProgress
 
-__getattr__ = deferred(
-    __name__,
-    {
-        f"{__name__}.cards.characterizing": (
-            "characterize_card",
-            "characterize_processor",
-            "check_peaks",
-            "describe_card",
-            "own_layers",
-            "read_card",
-        ),
-        "characterization": ("characterize", "to_table"),
-        "evaluation": ("Evaluated", "Study", "carry_out", "compare", "evaluate"),
-        "execution": ("ExecuteOptions", "execute"),
-        "hybrid_context": ("Hybrid", "hybrid"),
-        "instrumented": ("compare_with_stream", "layers_of_workload", "one_thread", "stream_file", "train_watched"),
-        "operand_energy": ("OperandEnergy", "operand_energies"),
-        "replaying": ("Replay", "ReplayPoint", "replay"),
-        f"{__name__}.search.file": ("StudyFile", "read_study", "with_sensitivity"),
-        f"{__name__}.search.sweep": ("SweepOptions", "carry_out_sweep", "read_study_of", "sweep"),
-        f"{__name__}.search.work": ("SweepProgress",),
-        "scheduling": (
-            *("MODELS", "SIZINGS", "ScheduleRequest", "Scheduled", "Sizing", "capture_steps", "carry_out_schedule"),
-            *("join_steps", "problem_of", "schedule"),
-        ),
-    },
-)
+__getattr__ = deferred(__name__)
 
 __all__ = [
     "MODELS",
@@ -109,6 +84,7 @@ __all__ = [
     "characterize_processor",
     "check_device",
     "check_peaks",
+    "check_step_taps",
     "check_strict",
     "compare",
     "compare_all",
@@ -120,6 +96,7 @@ __all__ = [
     "execute",
     "fairness",
     "hybrid",
+    "idle_in_prices",
     "interval",
     "join_steps",
     "layers_of_workload",

@@ -30,6 +30,7 @@ from presilicon.records import (
 from presilicon.runs import CHECKPOINT_EVERY, Run, StoredRun, create_run
 from presilicon.simulation import MatchedTimes
 from presilicon.study.fairness import check_strict, compare_all, fairness, strict_problems
+from presilicon.study.idle import idle_in_results
 from presilicon.study.instrumented import InstrumentTask, check_instrument
 from presilicon.study.looks import MAX_SEEDS, Seeds, look_confidence, looks_rule
 from presilicon.study.pairs import undecided
@@ -308,6 +309,7 @@ class Study:
             designs=tuple(results),
             pairs=compare_all(results, confidence=look_confidence(len(plan.looks))),
             fairness=fairness(results, strict=strict),
+            remarks=idle_in_results(results),
         )
         return structs.replace(comparison, sensitivity=self.sensitivity()) if plan.sensitivity else comparison
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import structs
 
-from presilicon.base import ConfigError, format_bytes
+from presilicon.base import ConfigError, format_bytes, located
 from presilicon.designs import METHODS, Design, Method, Numerics, Technology
 from presilicon.operators import Operator
 from presilicon.records import Arrival, Cost, CurvePoint, Direction, SeedResult, StepFacts, StepGraph, Trace
@@ -126,8 +126,23 @@ class StepPrices:
         return lambda facts: simulate(self.graph(facts), self._design, facts, technology=technology)
 
 
-def price_remarks(design: Design, memory_bytes: float) -> tuple[str, ...]:
-    """Sentences on what the price of a design leaves out, and on a step that its memory does not hold."""
+def check_step_taps(design: Design, graph: StepGraph) -> None:
+    """Check that a design's instrument can be wired to the layers of a step and programmed.
+
+    Raises:
+        ConfigError: a pattern matches no layer, or the hardware is too small for the aggregations.
+    """
+    if design.instrument is None or not design.instrument.taps:
+        return
+    from presilicon.instrument import check_taps
+
+    with located(f'design "{design.name}"'):
+        # Products of the model itself, as those of tied weights, cannot be tapped beside those of its layers.
+        check_taps(design.instrument, [layer for layer in graph.weighted_layers if layer] or [""])
+
+
+def price_remarks(design: Design, cost: Cost, memory_bytes: float) -> tuple[str, ...]:
+    """Sentences on what the price of a step rests on and leaves out, and on one that the memory does not hold."""
     remarks = [*design.machine.numerics_remarks(design.numerics)]
     if design.instrument is not None and design.technology is None:
         remarks.append("the machine has no technology table: area and energy of the instrument are not in the result")
@@ -137,6 +152,8 @@ def price_remarks(design: Design, memory_bytes: float) -> tuple[str, ...]:
             f"the step holds {format_bytes(memory_bytes)}, and the memory of the machine is "
             f"{format_bytes(memory_gib * 2**30)}: it does not fit"
         )
+    if cost.measured is not None:
+        remarks.append(cost.measured.text)
     return tuple(remarks)
 
 

@@ -43,7 +43,9 @@ def join_result(
     seeds = price_seeds(workload, traces, prices)
     reached = sum(seed.steps_to_accuracy is not None for seed in seeds)
     step_kinds = {run.facts.bucketed() for trace in traces for run in trace.runs}
-    varies = any(facts.samples is not None or facts.methods or facts.layers for facts in step_kinds)
+    varies = any(
+        facts.samples is not None or facts.methods or facts.layers or facts.numerics_step for facts in step_kinds
+    )
     budget_steps = ceil(workload.max_steps / design.machine.update_rule.batches)
     memory_bytes = max([typical.memory_bytes, *(prices(facts).memory_bytes for facts in step_kinds)])
     budget_s, budget_j = budget_steps * typical.time_s, budget_steps * typical.energy_j
@@ -77,7 +79,7 @@ def join_result(
         milestones=tuple(
             _milestone([seed.milestones[index] for seed in seeds]) for index in range(len(workload.milestones))
         ),
-        remarks=(*price_remarks(design, memory_bytes), *_remarks(design, workload, traces, typical)),
+        remarks=(*price_remarks(design, typical, memory_bytes), *_remarks(design, workload, traces, typical)),
         provenance=with_times(provenance, graph, design, times),
     )
 

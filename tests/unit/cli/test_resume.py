@@ -85,6 +85,8 @@ def test_a_run_whose_design_has_changed_is_not_resumed(invoke, tmp_path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr("presilicon.study.evaluation.train_seeds", interrupt)
         broken = invoke("evaluate", "mine.toml", "--workload", "digits-mlp")
+        elsewhere = invoke("evaluate", "mine.toml", "--workload", "digits-mlp", "--out", "my runs")
+    assert elsewhere.err.partition("\n")[0].endswith(" --out 'my runs'")
     assert broken.code == 130
     [run] = list_runs(tmp_path / "runs")
     assert f"to continue: presilicon evaluate --resume {run.name}" in broken.err

@@ -232,3 +232,12 @@ def test_a_step_without_a_chain_has_nothing_to_cut() -> None:
     for wanted in ("sqrt", "2"):
         with pytest.raises(ConfigError, match=f"--checkpoint {wanted}: none has no blocks"):
             _segments(StepGraph(name="none", batch_size=1, ops=()), wanted)
+
+
+def test_a_step_before_numerics_change_is_named(invoke) -> None:
+    command = ("simulate", "edge-fp8", "--workload", "digits-mlp", "--ops", "0", "--set")
+    later = invoke(*command, 'numerics.schedule=[{layers="*", from_step=5, weight="float32"}]')
+    assert "Numerics change at later steps; this is a step before they have changed." in later.out
+    assert (
+        "Numerics change" not in invoke(*command, 'numerics.schedule=[{layers="*", from_step=0, weight="float32"}]').out
+    )

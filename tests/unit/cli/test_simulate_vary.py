@@ -17,6 +17,17 @@ def test_each_document_is_that_of_the_design_alone(invoke, command) -> None:
         assert document == alone | {"design": f"bf16-systolic[machine.rows={rows}]"}
 
 
+@pytest.mark.parametrize(
+    ("command", "idle"), [(STEP, "machine.cores.parallel=data,tile"), (GEMM, "machine.fusion=none,ops")]
+)
+def test_a_field_without_effect_is_named(invoke, command, idle) -> None:
+    remark = f"{idle.partition('=')[0]} has no effect here: designs that differ in nothing else cost the same"
+    assert remark in invoke(*command, "--vary", idle).out
+    outcome = invoke(*command, "--vary", idle, "--json")
+    assert outcome.document["remarks"] == [remark]
+    assert remark in outcome.err
+
+
 def test_text_has_a_part_for_each_design(invoke) -> None:
     text = invoke(*STEP, *ROWS, "--ops", "1").out
     assert text.startswith("bf16-systolic[machine.rows=32]: one training step of digits-mlp")

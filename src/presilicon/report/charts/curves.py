@@ -9,7 +9,7 @@ from typing import Any
 from presilicon.base import COUNTS, JOULES, SECONDS, Scale
 from presilicon.records import CurvePoint, Result, SeedResult
 from presilicon.report.charts.palette import LIGHT, SOLID
-from presilicon.report.metric import metric_of
+from presilicon.report.intervals import metric_of
 
 _DRAWN_POINTS = 500
 

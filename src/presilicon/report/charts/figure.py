@@ -9,8 +9,7 @@ from presilicon.base import ConfigError, MissingToolError, Scale, joules_scale, 
 from presilicon.records import Comparison, Result
 from presilicon.report.charts.curves import median_curve
 from presilicon.report.charts.palette import LIGHT, SOLID
-from presilicon.report.intervals import ENERGY, TIME, Measure, format_interval, longest, rank
-from presilicon.report.metric import format_metric, metric_of
+from presilicon.report.intervals import ENERGY, TIME, Measure, format_interval, format_metric, longest, metric_of, rank
 
 FIGURE_FORMATS: tuple[str, ...] = ("png", "svg", "pdf")
 _INK, _SOFT, _LINE = "#1b1c1e", "#5d6167", "#dcdcd8"

@@ -22,8 +22,7 @@ from presilicon.report.fairness import (
     verdict_on,
 )
 from presilicon.report.headline import energy_parts, headline_parts
-from presilicon.report.intervals import ENERGY, NEVER, TIME
-from presilicon.report.metric import format_goal, format_metric, metric_of
+from presilicon.report.intervals import ENERGY, NEVER, TIME, format_goal, format_metric, metric_of
 from presilicon.report.page.instrument import render_instrument
 from presilicon.report.page.markup import prose, render_bars, sentence, typeset
 from presilicon.report.page.provenance import render_provenance
@@ -226,7 +225,7 @@ def _fairness(comparison: Comparison) -> str:
     held = fairness_sentence(comparison)
     blocks = [f"<p>{escape(held)}</p>"] if held else []
     blocks += [f"<p>{prose(text)}</p>" for text in map(miss_sentence, comparison.designs) if text]
-    blocks += [f"<p>{prose(text)}</p>" for text in remark_sentences(comparison.designs)]
+    blocks += [f"<p>{prose(text)}</p>" for text in remark_sentences(comparison)]
     blocks += [_pairs(comparison.pairs)] if comparison.pairs else []
     return (
         '<section aria-labelledby="fairness-title"><h2 id="fairness-title">Reliability of this comparison</h2>'

@@ -9,6 +9,7 @@ Each step leaves points out for a reason that is recorded (`DecisionEvent`):
 4. The rest is trained in full, with the reference, on the same seeds; runs that cannot reach the target are stopped.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from statistics import median
@@ -347,9 +348,14 @@ def _scaled_metrics(
 
 
 def _named_apart(trained: Sequence[TrainedPoint]) -> list[TrainedPoint]:
-    """The points with the reference's name marked, in case one of them is the same design."""
-    first = trained[0]
-    return [first._replace(design=replace(first.design, name=f"{first.design.name} (reference)")), *trained[1:]]
+    """The points under names of their own: the reference's is marked, and labels that round alike get a number."""
+    counts = Counter(prepared.design.name for prepared in trained[1:])
+    apart = []
+    for prepared in trained:
+        name, number = prepared.design.name, prepared.point.number
+        mark = " (reference)" if not number else f" (point {number})" if counts[name] > 1 else ""
+        apart.append(prepared._replace(design=replace(prepared.design, name=f"{name}{mark}")))
+    return apart
 
 
 def _final(trace: Trace, count: int) -> float:

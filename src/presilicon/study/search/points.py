@@ -16,7 +16,7 @@ from presilicon.designs import Design, load_design
 from presilicon.records import PointRecord, StepGraph
 from presilicon.runs import config_hash
 from presilicon.simulation import area
-from presilicon.study.prices import StepGraphs, StepPrices
+from presilicon.study.prices import StepGraphs, StepPrices, check_step_taps
 from presilicon.study.request import EvaluateRequest
 from presilicon.study.search.axes import Axis, draw, grid
 from presilicon.study.search.file import StudyFile, Training
@@ -193,7 +193,9 @@ def step_graphs(point: Point, design: Design, folder: Path) -> StepGraphs:
 def price_point(point: Point, folder: Path) -> PricedStep:
     """A point's design and workload, and prices of its steps; `folder` has the captured graphs."""
     design = point.load_design()
-    return PricedStep(design, load_point_workload(point), StepPrices(step_graphs(point, design, folder), design))
+    graphs = step_graphs(point, design, folder)
+    check_step_taps(design, graphs())
+    return PricedStep(design, load_point_workload(point), StepPrices(graphs, design))
 
 
 def simulated_metrics(step: PricedStep) -> dict[str, float | None]:

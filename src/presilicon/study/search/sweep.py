@@ -1,7 +1,7 @@
 """Studies by file: opened, carried out or continued in a run directory, and their results."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from presilicon.runs import (
     versions,
     write_labels,
 )
+from presilicon.study.idle import idle_remarks
 from presilicon.study.request import resume as resume_stored
 from presilicon.study.search.checks import check_study
 from presilicon.study.search.engine import Engine, LocalEngine
@@ -31,6 +32,7 @@ from presilicon.study.search.table import PointTable
 from presilicon.study.search.work import GRAPHS, OnProgress, SweepWork
 from presilicon.workloads import load_workload
 
+_STAGES = ("simulated", "tried", "trained")
 STUDY_FILE, RECOMMENDATION_FILE = "study.json", "recommendation.json"
 
 
@@ -205,8 +207,7 @@ def _result(
     """The result with one record per point: that of its furthest stage."""
     numbered = [record for record in records if record.number]  # the reference of a choice is no point
     furthest: dict[str, PointRecord] = {}
-    order = ("simulated", "tried", "trained")
-    for record in sorted(numbered, key=lambda record: (record.number, order.index(record.stage))):
+    for record in sorted(numbered, key=lambda record: (record.number, _STAGES.index(record.stage))):
         furthest[record.key] = record
     measures = {}
     for name in study.workloads:
@@ -234,4 +235,15 @@ def _result(
         front=frozenset(front),
         measures=measures,
         recommendation=recommendation,
+        remarks=_idle(list(furthest.values())),
+    )
+
+
+def _idle(records: Sequence[PointRecord]) -> tuple[str, ...]:
+    """Remarks on axes without effect, by the points that came furthest."""
+    stage = max((record.stage for record in records), key=_STAGES.index, default="simulated")
+    return idle_remarks(
+        ({"workload": record.workload, "design": record.design, **record.values}, repr(record.metrics))
+        for record in records
+        if record.stage == stage and not record.error
     )

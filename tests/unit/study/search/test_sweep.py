@@ -15,6 +15,7 @@ import pytest
 import presilicon as ps
 from presilicon.base import ConfigError
 from presilicon.records import DecisionEvent
+from presilicon.report import render_sweep
 from presilicon.runs import list_runs
 from presilicon.simulation import area
 from presilicon.study import StepGraphs
@@ -32,6 +33,24 @@ TRAINED = {
     "vary": {"machine": {"rows": [16, 32]}, "numerics": ["bf16", "fp32"]},
     "train": {"seeds": 1, "max_steps": 60, "target": 0.7},
 }
+
+
+def test_an_axis_without_effect_is_named(tmp_path):
+    axes = {"machine.cores.parallel": ["data", "tile"], "machine.rows": [8, 16]}
+    result = ps.sweep({"designs": "edge-bf16", "workloads": "digits-mlp", "vary": axes}, out=tmp_path, jobs=1)
+    (remark,) = result.remarks
+    assert remark.startswith("machine.cores.parallel has no effect here")
+    assert remark in render_sweep(result)
+
+
+@pytest.mark.parametrize("training", [{}, {"train": TRAINED["train"]}])
+def test_taps_that_match_no_layer_are_refused_before_training(tmp_path, monkeypatch, training):
+    monkeypatch.setattr("presilicon.study.search.training.run_seed", None)
+    tap = '{name = "into", layers = "nothing*", role = "activation", aggregation = "summary"}'
+    design = tmp_path / "tapped.toml"
+    design.write_text(f'name = "tapped"\nbase = "edge-bf16"\n[instrument]\ntaps = [{tap}]\n')
+    with pytest.raises(ConfigError, match=r'"nothing\*" of tap "into" matches no layer'):
+        ps.sweep({"designs": str(design), "workloads": "digits-mlp", **training}, out=tmp_path / "runs", jobs=1)
 
 
 def test_a_point_costs_what_simulate_says(tmp_path):
@@ -170,6 +189,21 @@ def test_a_choice_meets_its_limits_names_its_evidence_and_can_be_evaluated(tmp_p
     assert [event.number for event in run.events(DecisionEvent) if event.decision == "recommended"] == [choice.number]
     again = ps.sweep(study, out=tmp_path, jobs=1)
     assert again.recommendation == choice
+
+
+def test_finalists_whose_labels_are_alike_keep_their_own_prices(tmp_path):
+    recipes = {"wide": "bfloat16", "narrow": "e4m3"}
+    for folder, name in recipes.items():
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "own.toml").write_text(f'weight = "{name}"\nactivation = "{name}"\nerror = "{name}"\n')
+    paths = [str(tmp_path / folder / "own.toml") for folder in recipes]
+    study = {**TRAINED, "vary": {"numerics": paths}, "choose": {"best": 2}}
+    result = ps.sweep(study, out=tmp_path / "runs", jobs=1)
+    by_name = {design.name: design for design in result.recommendation.comparison.designs}
+    assert len(by_name) == 3
+    for number, path in enumerate(paths, start=1):
+        alone = ps.simulate(StepGraphs(ps.load_workload("digits-mlp"))(), ps.load_design("edge-bf16", numerics=path))
+        assert by_name[f"edge-bf16[numerics=own.toml] (point {number})"].energy_per_step_j == alone.energy_j
 
 
 def test_a_choice_that_changes_the_workload_says_so_and_compares_in_samples(tmp_path):
