@@ -1,6 +1,5 @@
 """Foundation of all rooms: errors, units, seeds, configuration, input files, extension points."""
 
-from presilicon.base.caching import cache_directory
 from presilicon.base.conditions import Condition, parse_condition
 from presilicon.base.config import (
     Extensible,
@@ -24,11 +23,10 @@ from presilicon.base.errors import (
     located,
     unknown,
 )
-from presilicon.base.exports import deferred
 from presilicon.base.extensions import ExtensionPoint, ExtensionWarning, extensions_named_in
-from presilicon.base.files import LARGEST_DATA, LARGEST_TEXT, read_file, write_atomically, write_file
-from presilicon.base.layout import change_lines, columns, json_text
-from presilicon.base.lazy import np, torch
+from presilicon.base.files import LARGEST_DATA, LARGEST_TEXT, cache_directory, read_file, write_atomically, write_file
+from presilicon.base.layout import change_lines, columns, json_text, pick
+from presilicon.base.lazy import deferred, np, torch
 from presilicon.base.seeds import derive_seed
 from presilicon.base.units import (
     BYTES,
@@ -100,6 +98,7 @@ __all__ = [
     "np",
     "parse_condition",
     "parse_toml",
+    "pick",
     "read_file",
     "read_toml",
     "read_value",

@@ -35,6 +35,15 @@ def change_lines(changes: Sequence[tuple[str, Any, Any]], indent: str = "") -> l
     return columns(rows, left=(0, 1))
 
 
+def pick(record: Any, *names: str) -> dict[str, Any]:
+    """Some fields of a record, by name.
+
+    >>> pick(3 + 4j, "real", "imag")
+    {'real': 3.0, 'imag': 4.0}
+    """
+    return {name: getattr(record, name) for name in names}
+
+
 def json_text(document: Any) -> str:
     """A document as indented JSON, with the end of its last line; NaN and infinity become null."""
     return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"

@@ -11,9 +11,8 @@ from presilicon.emulation.monitoring.trainers import monitor_trainer
 from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.emulation.scaling import LossScaler
 from presilicon.emulation.state.steps import StepWarning, UnscaledWarning
-from presilicon.emulation.training.checkpoint import Checkpoint, read_trace
+from presilicon.emulation.training.checkpoint import Checkpoint, identity, read_trace
 from presilicon.emulation.training.hopeless import HOPELESS_RULE
-from presilicon.emulation.training.identity import identity
 from presilicon.emulation.training.loop import train
 from presilicon.emulation.training.methods import transform_model
 from presilicon.emulation.training.turns import PassOn, take_turns

@@ -113,7 +113,6 @@ class Emulation:
         self._replayed: list[Moment] = []
         """Starts of the forward passes that the running recomputation has yet to repeat."""
         self._calls: dict[str, int] = {}
-        self._seen: dict[str, None] = {}
         self._plans: dict[tuple[str, int, RoleFormats], LayerPlan] = {}
         self._set_formats: dict[str, RoleFormats] = {}
         self.formats_used: dict[str, RoleFormats] = {}
@@ -148,11 +147,6 @@ class Emulation:
     def is_inside(self) -> bool:
         """Whether a module is running."""
         return bool(self._layers)
-
-    @property
-    def layers_seen(self) -> list[str]:
-        """The layers that have computed something emulated, in the order in which they first did."""
-        return list(self._seen)
 
     @property
     def stream(self) -> str:
@@ -433,7 +427,6 @@ class Emulation:
             self._warn_of_autocast()
         self._note_region()
         layer = self._layers[-1]
-        self._seen[layer] = None
         counter = layer + kind
         call = self._calls.get(counter, 0)
         self._calls[counter] = call + 1

@@ -1,24 +1,20 @@
 """`encode` and `decode`: values as the integer codes that hardware stores."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from presilicon.base import FormatError, torch
 from presilicon.formats.format import Format
 from presilicon.formats.quantization import check_input
 from presilicon.formats.rounding import Key, Rounding, Stochastic, check_rounding
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockCodes:
     """The codes of a tensor in a format with shared scales."""
 
-    elements: "Tensor"
+    elements: "torch.Tensor"
     """Codes of the elements, in the tensor's shape."""
-    scales: "Tensor"
+    scales: "torch.Tensor"
     """Codes of the groups' exponents or scales: the tensor's shape with the axis counted in groups and moved last
     (rows and columns of tiles for square groups). For scaled integers and floats, the float32 scales themselves."""
     tensor_scale: float = 1.0
@@ -26,8 +22,8 @@ class BlockCodes:
 
 
 def encode(
-    x: "Tensor", fmt: Format, *, rounding: Rounding | Stochastic | None = None, key: Key | None = None
-) -> "Tensor | BlockCodes":
+    x: "torch.Tensor", fmt: Format, *, rounding: Rounding | Stochastic | None = None, key: Key | None = None
+) -> "torch.Tensor | BlockCodes":
     """The codes of `x` in `fmt`, quantised first: non-negative integers with the sign bit on top.
 
     A tensor of `x`'s shape: uint8 for codes of up to 8 bits, int32 up to 31 bits, int64 for 32. Formats with shared
@@ -50,7 +46,7 @@ def encode(
     return codes.to(dtype)
 
 
-def decode(codes: "Tensor | BlockCodes", fmt: Format) -> "Tensor":
+def decode(codes: "torch.Tensor | BlockCodes", fmt: Format) -> "torch.Tensor":
     """The float32 values of codes.
 
     >>> import torch

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from presilicon.formats.families.user import UserFormat
     from presilicon.formats.kernels.grid import Grid
     from presilicon.formats.kernels.value_lists import ValueList
-    from presilicon.formats.rounding import Key, Stochastic
+    from presilicon.formats.rounding import Key, Mode
 
 MOST_LISTED_BITS = 16
 """Width up to which all values of a format are listed."""
@@ -198,7 +198,7 @@ class Format(ABC):
 
         return list_values(self)
 
-    def encode_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key") -> "Tensor | BlockCodes":
+    def encode_tensor(self, x: "Tensor", mode: "Mode", key: "Key") -> "Tensor | BlockCodes":
         """The codes of a float32 or float64 tensor, as int64."""
         from presilicon.formats.kernels.value_lists import encode_listed
 
@@ -229,19 +229,19 @@ class Format(ABC):
 
     # Rounding
 
-    def round_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key", out: "Tensor | None") -> "Tensor":
+    def round_tensor(self, x: "Tensor", mode: "Mode", key: "Key", out: "Tensor | None") -> "Tensor":
         """`x` (float32 or float64, without gradient) in this format, written to `out` or a new tensor."""
         from presilicon.formats.kernels.passes import round_to_values
 
         return round_to_values(x, self, mode, key, out)
 
-    def round_plain(self, x: "Tensor", mode: "str | Stochastic", words: "Tensor | None") -> "Tensor":
+    def round_plain(self, x: "Tensor", mode: "Mode", words: "Tensor | None") -> "Tensor":
         """`x` (float64) in this format by torch operations on any device: exact, not fast."""
         from presilicon.formats.kernels.value_lists import round_listed
 
         return round_listed(x, self, mode, words)
 
-    def round_value(self, x: float, mode: "str | Stochastic", word: int) -> float:
+    def round_value(self, x: float, mode: "Mode", word: int) -> float:
         """One number in this format by slow, obvious arithmetic: the reference for all kernels.
 
         `word` holds the 32 random bits of stochastic rounding.

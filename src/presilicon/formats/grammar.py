@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from presilicon.base import ExtensionPoint, FormatError, did_you_mean
 from presilicon.formats.families.integer import wider_integer
 from presilicon.formats.format import Format, spell_value
-from presilicon.formats.rounding import Stochastic, check_rounding
+from presilicon.formats.rounding import Mode, Stochastic, check_rounding
 
 if TYPE_CHECKING:
     from presilicon.formats.families.user import UserFormat
@@ -111,7 +111,7 @@ def parse(text: str) -> Format:
     return _build(tree, text)
 
 
-def parse_rounding(text: str) -> str | Stochastic:
+def parse_rounding(text: str) -> Mode:
     """The rounding that a text spells: a mode's name or `stochastic(bits=8, source=lfsr)`.
 
     >>> parse_rounding("stochastic(bits=8)")

@@ -1,7 +1,6 @@
 """`quantize`: a tensor with every element rounded to a value of a format; `quantize_all_`: many tensors."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from presilicon.base import FormatError, torch
 from presilicon.formats.format import Format
@@ -9,18 +8,15 @@ from presilicon.formats.kernels.grid import grid_of
 from presilicon.formats.kernels.passes import lists_for
 from presilicon.formats.rounding import Key, Rounding, Stochastic, check_rounding
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 def quantize(
-    x: "Tensor",
+    x: "torch.Tensor",
     fmt: Format,
     *,
     rounding: Rounding | Stochastic | None = None,
     key: Key | None = None,
-    out: "Tensor | None" = None,
-) -> "Tensor":
+    out: "torch.Tensor | None" = None,
+) -> "torch.Tensor":
     """`x` with every element rounded, once, to a value of `fmt`.
 
     Args:
@@ -58,7 +54,7 @@ def quantize(
 
 
 def quantize_all_(
-    tensors: "Sequence[Tensor]",
+    tensors: "Sequence[torch.Tensor]",
     fmt: Format,
     *,
     rounding: Rounding | Stochastic | None = None,
@@ -79,7 +75,7 @@ def quantize_all_(
     keys = keys or [Key()] * len(tensors)
     in_lists = lists_for(tensors, fmt)
     for device in {tensors[index].device for index in in_lists}:
-        from presilicon.formats.kernels.gpu_lists import round_list
+        from presilicon.formats.kernels.gpu_passes import round_list
 
         chosen = [index for index in sorted(in_lists) if tensors[index].device == device]
         round_list([tensors[index] for index in chosen], grid_of(fmt), mode, [keys[index] for index in chosen])
@@ -88,7 +84,7 @@ def quantize_all_(
             quantize(x, fmt, rounding=rounding, key=key, out=x)
 
 
-def check_input(x: "Tensor", fmt: Format) -> "Tensor":
+def check_input(x: "torch.Tensor", fmt: Format) -> "torch.Tensor":
     """`x` as float32 or float64 without gradient. Raises `FormatError` for a tensor that cannot be quantised."""
     if not isinstance(fmt, Format):
         raise FormatError(f"the format must be a Format, not {fmt!r}; try parse({fmt!r})")
@@ -109,7 +105,7 @@ def check_input(x: "Tensor", fmt: Format) -> "Tensor":
     return x.detach()
 
 
-def _check_output(out: "Tensor", x: "Tensor", fmt: Format) -> None:
+def _check_output(out: "torch.Tensor", x: "torch.Tensor", fmt: Format) -> None:
     if (out.shape, out.dtype, out.device) != (x.shape, x.dtype, x.device):
         raise FormatError(
             f"{fmt}: out must be {tuple(x.shape)} {x.dtype} on {x.device}, "

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from presilicon.base import np, torch
 from presilicon.formats.format import Format
@@ -11,9 +10,6 @@ from presilicon.formats.kernels.passes import has_numba
 from presilicon.formats.quantization import quantize
 from presilicon.formats.rounding import Key, Rounding, Stochastic, check_rounding
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 SMALL = 1 << 15
 """Elements up to which one thread does the work, however many torch has."""
 
@@ -21,7 +17,7 @@ SMALL = 1 << 15
 @lru_cache(maxsize=256)
 def rounder(
     fmt: Format, rounding: Rounding | Stochastic | None = None, *, over: bool = False
-) -> "Callable[[Tensor], Tensor]":
+) -> "Callable[[torch.Tensor], torch.Tensor]":
     """A function with the result of `quantize(x, fmt, rounding=rounding)`, faster for small tensors.
 
     With `over` it may write the result to its argument, for tensors that are not used afterwards.
@@ -40,7 +36,7 @@ def rounder(
     if not on_grid or isinstance(mode, Stochastic) or not has_numba():
         return lambda x: quantize(x, fmt, rounding=rounding)
     from presilicon.formats.kernels import numba_kernels
-    from presilicon.formats.kernels.cores import core_for, is_plain, mode_number
+    from presilicon.formats.kernels.grid import core_for, is_plain, mode_number
 
     grid, number = grid_of(fmt), mode_number(mode)
     kernel, in_place = (
@@ -50,7 +46,7 @@ def rounder(
     states = numba_kernels.lfsr_table(False)
     bits, float32 = np.uint32, torch.float32
 
-    def round_small(x: "Tensor") -> "Tensor":
+    def round_small(x: "torch.Tensor") -> "torch.Tensor":
         count = x.numel()
         few = count <= SMALL or (torch.get_num_threads() == 1 and count < 1 << 32)
         if not few or x.dtype is not float32 or x.device.type != "cpu":

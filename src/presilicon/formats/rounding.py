@@ -81,7 +81,11 @@ class Stochastic:
         return f"stochastic({inside})" if inside else "stochastic"
 
 
-def check_rounding(rounding: str | Stochastic | None, default: str = "nearest-even") -> str | Stochastic:
+Mode = str | Stochastic
+"""The rounding to perform: a deterministic mode's name, or a `Stochastic`."""
+
+
+def check_rounding(rounding: str | Stochastic | None, default: str = "nearest-even") -> Mode:
     """The rounding to perform: a deterministic mode's name, or a `Stochastic`.
 
     >>> check_rounding("stochastic")

@@ -50,7 +50,7 @@ from presilicon.instrument.model.words import to_words, values_of
 if TYPE_CHECKING:
     from presilicon.instrument.model.fast import FastModel
 
-__getattr__ = deferred(__name__, {f"{__name__}.model.fast": ("FastModel",)})
+__getattr__ = deferred(__name__)
 
 __all__ = [
     "AGGREGATIONS",

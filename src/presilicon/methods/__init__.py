@@ -11,6 +11,6 @@ if TYPE_CHECKING:
     from presilicon.methods.ada_gp import speedup
     from presilicon.methods.camel import Camel
 
-__getattr__ = deferred(__name__, {"presilicon.methods.ada_gp": ("speedup",), "presilicon.methods.camel": ("Camel",)})
+__getattr__ = deferred(__name__)
 
 __all__ = ["Camel", "speedup"]

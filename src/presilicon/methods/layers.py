@@ -79,7 +79,7 @@ def packed_facts(weights: Mapping[str, nn.Parameter], columns: int, *, balanced:
         )
         for product, mask in masks:
             share = packed_share(mask, columns, balanced=balanced)
-            yield ProductFact(layer=layer, product=product, zeros="weights", share=share)
+            yield ProductFact(layer=layer, product=product, zeros="weights", share=share, columns=columns)
 
 
 def structured_facts(weights: Mapping[str, nn.Parameter], pattern: str) -> Iterator[ProductFact]:

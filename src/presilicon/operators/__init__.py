@@ -26,9 +26,7 @@ from presilicon.operators.source import LanguageError
 if TYPE_CHECKING:
     from presilicon.operators.executions.calls import SlowOperatorWarning, apply_operator, work_of_call
 
-__getattr__ = deferred(__name__, {
-    "presilicon.operators.executions.calls": ("SlowOperatorWarning", "apply_operator", "work_of_call"),
-})  # fmt: skip
+__getattr__ = deferred(__name__)
 
 __all__ = [
     "CONDITIONS",

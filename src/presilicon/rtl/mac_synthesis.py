@@ -3,7 +3,7 @@
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -27,9 +27,6 @@ from presilicon.rtl.synthesis import (
     run_script,
     synthesize,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 MacTarget = Literal["ecp5", "cyclonev", "sky130"]
 _CARRIES = ("CCU2C", "MISTRAL_ALUT_ARITH")
@@ -212,7 +209,7 @@ def run_mapping(read: str, top: str, library: CellLibrary, folder: Path, timeout
     return read_netlist(document["modules"][top], library)
 
 
-def mac_energy_pj(left: Format, right: Format, mac: MacUnit, a: "Tensor", b: "Tensor") -> float:
+def mac_energy_pj(left: Format, right: Format, mac: MacUnit, a: "torch.Tensor", b: "torch.Tensor") -> float:
     """Picojoules of a multiply-add in sky130_fd_sc_hd when `a` (M x K) and the transpose of `b` (N x K) are multiplied.
 
     Every output is a stream of its own through the unit; operands of an emulated training step may be given.
@@ -234,8 +231,8 @@ def product_energy(
     circuit: Circuit,
     netlist: Netlist,
     library: CellLibrary,
-    a: "Tensor",
-    b: "Tensor",
+    a: "torch.Tensor",
+    b: "torch.Tensor",
 ) -> tuple[Energy, Golden]:
     """Multiply matrices in the mapped circuit: its energy and results, and what emulation computes."""
     golden = golden_product(left, right, mac, a, b)
@@ -243,7 +240,7 @@ def product_energy(
     return toggle_energy(netlist, library, rows, circuit.latency), golden
 
 
-def random_operands(mac: MacUnit) -> "tuple[Tensor, Tensor]":
+def random_operands(mac: MacUnit) -> "tuple[torch.Tensor, torch.Tensor]":
     """Matrices of normal random numbers."""
     terms = _TERMS if mac.order != "aligned" else _GROUPS * mac.width
     generator = torch.Generator().manual_seed(0)

@@ -1,5 +1,6 @@
 """The runs on disk: list, load, label and remove them."""
 
+import re
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,12 +9,49 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from presilicon.base import ConfigError, unknown
+from presilicon.base import ConfigError, json_text, unknown, write_atomically
 from presilicon.records import AnyEvent, Event
 from presilicon.runs.events import read_events, read_result
-from presilicon.runs.labels import Labels, make_labels, read_labels, write_labels
 from presilicon.runs.lock import is_alive, is_locked
 from presilicon.runs.run import EVENTS_FILE, RECORD_FILE, RunRecord, read_record
+
+LABELS_FILE = "labels.json"
+
+
+class Labels(Struct, frozen=True, kw_only=True):
+    """Name and tags that a user gives a run; several runs may have the same.
+
+    They are not in `run.json`, because the process that carries out the run rewrites that file while others may tag it.
+    """
+
+    name: str | None = None
+    tags: tuple[str, ...] = ()
+
+
+def make_labels(name: str | None, tags: Iterable[str]) -> Labels:
+    """Labels with each tag once; raises a `ConfigError` if a word cannot be a label."""
+    labels = Labels(name=name, tags=tuple(dict.fromkeys(tags)))
+    for word in labels.tags if name is None else (name, *labels.tags):
+        if word == "latest" or not re.fullmatch(r"[A-Za-z0-9][\w.+=-]{0,59}", word, re.ASCII):
+            raise ConfigError(
+                "the name or tag of a run must be up to 60 letters, digits and any of ._+=-, begin with a letter or a "
+                f'digit, and not be "latest": not {word[:80]!r}'
+            )
+    return labels
+
+
+def read_labels(path: Path) -> Labels:
+    """The labels in a run's directory; none if the file is missing or damaged."""
+    try:
+        return msgspec.json.decode((path / LABELS_FILE).read_bytes(), type=Labels)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return Labels()
+
+
+def write_labels(path: Path, labels: Labels) -> None:
+    """Replace the labels in a run's directory."""
+    write_atomically(path / LABELS_FILE, json_text(labels).encode())
+
 
 E = TypeVar("E", bound=Event)
 

@@ -35,18 +35,7 @@ if TYPE_CHECKING:
     from presilicon.scheduling.runtime.session import HybridTensor, Session
     from presilicon.scheduling.solvers.bounds import energy_bound
 
-__getattr__ = deferred(
-    __name__,
-    {
-        f"{__name__}.solvers.bounds": ("energy_bound",),
-        f"{__name__}.runtime.devices": ("DeviceLostError", "DeviceTensor", "OpDevice", "TorchDevice", "open_device"),
-        f"{__name__}.runtime.executor": ("Executor", "Ran"),
-        f"{__name__}.runtime.session": ("HybridTensor", "Session"),
-        f"{__name__}.runtime.opencl.boards": ("BoardInfo", "list_boards"),
-        f"{__name__}.runtime.opencl.ranking": ("Ranking", "rank"),
-        f"{__name__}.runtime.opencl.tuning": ("TUNED_OPS", "Trial", "Tuned", "save_tuned", "stored_path", "tune"),
-    },
-)
+__getattr__ = deferred(__name__)
 
 __all__ = [
     "LAG_S",

@@ -3,6 +3,7 @@
 import heapq
 import json
 from collections.abc import Collection, Iterable, Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -168,39 +169,22 @@ def in_order(ops: Iterable[GraphOp]) -> tuple[GraphOp, ...]:
         for reader in op.next_readers:
             if reader not in known:
                 raise ConfigError(f"{op.label}: op {reader}, which reads its result next, is not in the graph")
-    done: set[int] = set()
-    ordered: list[GraphOp] = []
-    followers: dict[int, list[int]] = {op.id: [] for op in ops}
-    missing = {op.id: len(op.deps) for op in ops}
-    for op in ops:
-        for dep in op.deps:
-            followers[dep].append(op.id)
+    sorter = TopologicalSorter({op.id: op.deps for op in ops})
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        shown = [known[op_id].label for op_id in reversed(error.args[1])]
+        text = " needs ".join(shown if len(shown) <= 8 else [*shown[:4], "...", *shown[-3:]])
+        raise ConfigError(f"the graph has a cycle: {text}") from None
     index_of = {op.id: index for index, op in enumerate(ops)}
-    ready = [index_of[op.id] for op in ops if not op.deps]
-    heapq.heapify(ready)
-    while ready:
-        op = ops[heapq.heappop(ready)]
-        ordered.append(op)
-        done.add(op.id)
-        for follower in followers[op.id]:
-            missing[follower] -= 1
-            if missing[follower] == 0:
-                heapq.heappush(ready, index_of[follower])
-    if len(ordered) < len(ops):
-        raise ConfigError(_cycle(known, [op.id for op in ops if op.id not in done]))
+    ready: list[int] = []
+    ordered: list[GraphOp] = []
+    while sorter.is_active():
+        for op_id in sorter.get_ready():
+            heapq.heappush(ready, index_of[op_id])
+        ordered.append(ops[heapq.heappop(ready)])
+        sorter.done(ordered[-1].id)
     return tuple(ordered)
-
-
-def _cycle(known: dict[int, GraphOp], left: Sequence[int]) -> str:
-    """A message that names the ops of a cycle."""
-    waiting = set(left)
-    path = [left[0]]
-    while path.count(path[-1]) < 2:
-        path.append(next(dep for dep in known[path[-1]].deps if dep in waiting))
-    circle = path[path.index(path[-1]) :]
-    shown = [known[op_id].label for op_id in circle]
-    text = " needs ".join(shown if len(shown) <= 8 else [*shown[:4], "...", *shown[-3:]])
-    return f"the graph has a cycle: {text}"
 
 
 def check_connected(ops: Sequence[GraphOp]) -> None:

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from msgspec import Struct
@@ -139,6 +140,7 @@ def solve(
     goal = Goal(objective=objective, limit_s=limit_s, cap_w=cap_w)
     goal.check(problem)
     _check_cap(problem, cap_w)
+    rules = rules or Rules(reference=reference, sensor="peak")
     work = _Work(problem, plain, goal, reference, candidates, rules, progress, seed, workers, began, time_limit_s)
     schedule, notes = work.run(solver, alone_all)
     claimed = cost(problem, schedule, cap_w=cap_w, sample_s=sample_s)
@@ -225,27 +227,20 @@ def _check_cap(problem: Problem, cap_w: float | None) -> None:
             )
 
 
+@dataclass
 class _Work:
-    def __init__(
-        self,
-        problem: Problem,
-        plain: Problem,
-        goal: Goal,
-        reference: str,
-        candidates: Collection[int] | None,
-        rules: Rules | None,
-        progress: Progress | None,
-        seed: int,
-        workers: int,
-        began: float,
-        time_limit_s: float,
-    ) -> None:
-        self.problem, self.plain, self.goal = problem, plain, goal
-        self.reference, self.candidates = reference, candidates
-        self.rules = rules or Rules(reference=reference, sensor="peak")
-        self.progress, self.seed, self.workers = progress, seed, workers
-        self.began, self.time_limit_s = began, time_limit_s
-        self.reasons: dict[int, str] = {}
+    problem: Problem
+    plain: Problem
+    goal: Goal
+    reference: str
+    candidates: Collection[int] | None
+    rules: Rules
+    progress: Progress | None
+    seed: int
+    workers: int
+    began: float
+    time_limit_s: float
+    reasons: dict[int, str] = field(default_factory=dict)
 
     def left_s(self) -> float:
         return max(self.time_limit_s - (time.perf_counter() - self.began), 0.05)

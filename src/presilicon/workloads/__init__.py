@@ -39,25 +39,7 @@ if TYPE_CHECKING:
     from presilicon.workloads.reading.stream import Stream
     from presilicon.workloads.reversible import Coupling, Reversible, is_recomputing, recomputing
 
-__getattr__ = deferred(
-    __name__,
-    {
-        "presilicon.workloads.capturing.step_capture": (
-            *("WholeDropout", "capture", "capture_workload", "mean_of_outputs"),
-        ),
-        "digits": ("digits_revnet", "load_digits"),
-        "presilicon.workloads.reading.batch": ("Batch", "Slot"),
-        "presilicon.workloads.reading.examples": ("all_inputs", "open_split", "resident_pair"),
-        "presilicon.workloads.reading.stream": ("Stream",),
-        "presilicon.workloads.reversible": ("Coupling", "Reversible", "is_recomputing", "recomputing"),
-        "presilicon.workloads.capturing.layers": (
-            *("Layers", "constants_of", "ends_of", "multiplying_layers", "named_layers", "next_sequence_number"),
-            *("plain_name", "sequence_number_of", "tensors_in"),
-        ),
-        "presilicon.workloads.capturing.origins": ("Origin", "origin_of_result"),
-        "presilicon.workloads.capturing.operators": ("describe_operator", "ops_of_call"),
-    },
-)
+__getattr__ = deferred(__name__)
 
 __all__ = [
     "OPTIMIZERS",

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from presilicon.base import torch
 from presilicon.workloads.workload import Workload, adamw, sgd
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def from_networks(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -25,7 +22,7 @@ def from_networks(name: str, *args: Any, **kwargs: Any) -> Any:
     return getattr(import_module(f"presilicon.workloads.networks.{module}"), function)(*args, **kwargs)
 
 
-def classified(size: int, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+def classified(size: int, shape: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
     """A meta batch of floating-point inputs of a shape, each with a class index.
 
     >>> [tuple(part.shape) for part in classified(2, (3, 224, 224))]
@@ -34,18 +31,18 @@ def classified(size: int, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     return torch.empty(size, *shape, device="meta"), torch.empty(size, dtype=torch.int64, device="meta")
 
 
-def paired(size: int, shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+def paired(size: int, shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
     """A meta batch of floating-point inputs and targets of these shapes."""
     return torch.empty(size, *shape, device="meta"), torch.empty(size, *target, device="meta")
 
 
-def segmented(size: int, channels: int, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+def segmented(size: int, channels: int, sizes: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
     """A meta batch of floating-point images or volumes, and a class index at each position."""
     classes = torch.empty(size, *sizes, dtype=torch.int64, device="meta")
     return torch.empty(size, channels, *sizes, device="meta"), classes
 
 
-def sequences(size: int, tokens: int) -> tuple[Tensor, Tensor]:
+def sequences(size: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
     """A meta batch of word indices, and a word index to predict at each position."""
     words = torch.empty(size, tokens, dtype=torch.int64, device="meta")
     return words, words.clone()

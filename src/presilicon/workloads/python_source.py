@@ -7,7 +7,6 @@ import sysconfig
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from presilicon.base import ConfigError, MissingToolError, torch
 from presilicon.workloads.published import from_networks, sequences
@@ -15,9 +14,6 @@ from presilicon.workloads.reading.splits import Splits
 from presilicon.workloads.settings.metrics import load_metric
 from presilicon.workloads.tokenizer import Tokenizer, learn_merges
 from presilicon.workloads.workload import Workload, adamw
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 VOCABULARY = 2048
 CONTEXT = 256
@@ -83,7 +79,7 @@ def load_python_source(digest: str) -> Splits:
     return Splits(*(_windows(tokenizer.encode(b"\n".join(part))) for part in parts))
 
 
-def _windows(tokens: list[int]) -> tuple[Tensor, Tensor]:
+def _windows(tokens: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     count = (len(tokens) - 1) // CONTEXT
     indices = torch.tensor(tokens[: count * CONTEXT + 1], dtype=torch.int64)
     return indices[:-1].view(count, CONTEXT), indices[1:].view(count, CONTEXT)

@@ -5,15 +5,11 @@ from __future__ import annotations
 import lzma
 from functools import partial
 from importlib import resources
-from typing import TYPE_CHECKING
 
 from presilicon.base import torch
 from presilicon.workloads.published import from_networks
 from presilicon.workloads.reading.splits import Splits
 from presilicon.workloads.workload import Workload, adamw
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 VOCABULARY = 80
 CONTEXT = 64
@@ -44,7 +40,7 @@ def load_shakespeare() -> Splits:
     return Splits(_windows(train), _windows(validation), _windows(test))
 
 
-def _windows(texts: list[list[int]]) -> tuple[Tensor, Tensor]:
+def _windows(texts: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
     """All windows of all texts, and the same windows one character later; incomplete windows are dropped."""
     inputs, targets = [], []
     for text in texts:

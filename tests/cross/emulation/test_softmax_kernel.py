@@ -11,11 +11,11 @@ SCRIPT = """
 import warnings
 warnings.filterwarnings("ignore", module="triton")
 import torch
-from presilicon.emulation.ops.softmax import probabilities
+from presilicon.emulation.ops.attention import fused_softmax
 
 torch.manual_seed(0)
 scores, error = torch.randn(3, 2, {queries}, 7, requires_grad=True), torch.randn(3, 2, {queries}, 7)
-found = probabilities(scores, 0.3, is_causal={is_causal})
+found = fused_softmax(scores, 0.3, is_causal={is_causal})
 (found_grad,) = torch.autograd.grad(found, scores, error)
 hidden = torch.full((error.shape[-2], 7), -torch.inf).triu(1) if {is_causal} else torch.zeros(error.shape[-2], 7)
 expected = (scores * 0.3 + hidden).softmax(-1)

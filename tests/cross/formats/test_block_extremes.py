@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from presilicon.formats import Key, Stochastic, parse, quantize
-from presilicon.formats.kernels.torch_blocks import round_blocks
-from presilicon.formats.kernels.torch_kernels import draw_words
+from presilicon.formats.kernels.torch_kernels import draw_words, round_blocks
 
 KEY = Key(seed=1)
 FORMATS = [

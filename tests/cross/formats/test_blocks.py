@@ -10,8 +10,7 @@ from inputs import random_patterns, same_bits
 from oracles.block_formats import quantize_values
 from presilicon.base import FormatError
 from presilicon.formats import BlockFloat, Key, Mx, Stochastic, parse, quantize
-from presilicon.formats.kernels.torch_blocks import round_blocks
-from presilicon.formats.kernels.torch_kernels import draw_words
+from presilicon.formats.kernels.torch_kernels import draw_words, round_blocks
 from presilicon.formats.rounding import check_rounding
 
 KEY = Key(seed=1, step=2, tensor="x")

@@ -53,7 +53,6 @@ print("equal")
 """
 
 BANKS = """
-from presilicon.formats.kernels import gpu_lists
 from presilicon.formats.kernels.gpu_keys import KeyBank
 
 bank, replay = KeyBank(torch.device("cpu")), KeyBank(torch.device("cpu"))
@@ -67,7 +66,7 @@ def rounded(keys):
         second = gpu_passes.round_blocks(x, parse("mxfp8_e4m3"), drawn, Key(3, 0, "blocks"), None)
         third = gpu_scaled_passes.round_scaled(x, parse("scaled(e4m3fn)"), None, drawn, Key(3, 0, "scaled"), None)
         many = [y.clone(), y.clone()]
-        gpu_lists.round_list(many, grid, drawn, [Key(3, 0, "a"), Key(3, 0, "b")])
+        gpu_passes.round_list(many, grid, drawn, [Key(3, 0, "a"), Key(3, 0, "b")])
     return first, second, third, *many
 
 
@@ -149,7 +148,7 @@ print("equal")
 """
 
 LISTS = """
-from presilicon.formats.kernels.gpu_lists import round_list
+from presilicon.formats.kernels.gpu_passes import round_list
 tensors = [torch.randn(shape) for shape in [(1,), (3000,), (33, 70)]] + [patterns(2048)]
 keys = [Key(1, 2, number) for number in range(len(tensors))]
 for name in ("bfloat16", "e5m2"):

@@ -10,6 +10,7 @@ from presilicon.designs import Change, Numerics, Override, RoleFormat, load_desi
 from presilicon.designs.numerics import decode_format
 from presilicon.emulation import emulate_, next_step, train
 from presilicon.formats import MacUnit, parse, quantize
+from presilicon.records import StepFacts
 from presilicon.simulation import simulate
 from presilicon.workloads import capture_workload, load_workload
 
@@ -115,11 +116,7 @@ def test_training_records_the_schedule_and_the_price_follows() -> None:
     numerics = replace(design.numerics, schedule=(change,))
     trace = train(workload, numerics, seed=0)
     before, after = trace.runs
-    assert (before.count, before.facts.layers) == (5, ())
-    assert {(fact.layer, fact.role, fact.format) for fact in after.facts.layers} >= {
-        ("hidden1", "activation", "float32"),
-        ("hidden2", "activation", "float32"),
-    }
+    assert (before.count, before.facts.numerics_step, after.facts.numerics_step) == (5, 0, 5)
     graph, scheduled = capture_workload(workload), replace(design, numerics=numerics)
     cheap, dear = (simulate(graph, scheduled, run.facts) for run in trace.runs)
     narrow = simulate(graph, design)
@@ -133,7 +130,31 @@ def test_training_records_the_schedule_and_the_price_follows() -> None:
     assert dear.energy_j > cheap.energy_j
     override = Override(layers="hidden*", weight=FP8, activation=RoleFormat(parse("float32")))
     always = replace(design.numerics, overrides=(override,))
-    assert simulate(graph, replace(design, numerics=always)).energy_j == pytest.approx(dear.energy_j, rel=1e-3)
+    assert simulate(graph, replace(design, numerics=always)).energy_j == pytest.approx(dear.energy_j)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"weight": BF16, "activation": BF16, "error": BF16},
+        {"mac": MacUnit(accumulate=parse("float16"))},
+        {"master": BF16, "state": BF16},
+    ],
+)
+@pytest.mark.parametrize(
+    ("name", "settings"), [("edge-fp8", []), ("bf16-mesh", ["machine.cores.pj_bit_hop=0.1"]), ("caterpillar-small", [])]
+)
+def test_a_step_after_a_change_costs_what_it_does_with_those_numerics_from_the_start(name, settings, changes) -> None:
+    design = load_design(name, settings, numerics="fp8-hybrid")
+    graph = capture_workload(load_workload("digits-mlp"))
+    change = Change(layers="*", from_step=5, **changes)
+    scheduled = replace(design, numerics=replace(design.numerics, schedule=(change,)))
+    always = simulate(graph, replace(design, numerics=replace(design.numerics, **changes)))
+    after = simulate(graph, scheduled, StepFacts(numerics_step=5))
+    assert (after.time_s, after.memory_bytes) == (always.time_s, always.memory_bytes)
+    parts = [cost.energy_by_component_j | {"leakage": 0.0} for cost in (after, always)]  # the area is that of both
+    assert parts[0] == pytest.approx(parts[1])
+    assert simulate(graph, scheduled).energy_j != pytest.approx(after.energy_j)
 
 
 def test_static_overrides_are_priced_without_facts() -> None:

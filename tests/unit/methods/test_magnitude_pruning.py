@@ -151,6 +151,21 @@ def test_a_machine_says_what_it_makes_of_zeros():
     assert "does not skip zeros" in load_design("h200").machine.remarks(pruned(0.5))[0]
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_named"),
+    [
+        (["machine.cols=32"], True),
+        (["machine.cols=16"], False),
+        (["machine.cols=32", "machine.rows=16", "machine.reduction=columns"], False),
+    ],
+)
+def test_packing_for_other_columns_than_the_machine_has_is_named(digits_in_ten_steps, settings, is_named):
+    method, sparse = "magnitude-pruning", "machine.sparsity.zeros=weights"
+    design = load_design("bf16-systolic", [sparse, *settings], methods=[f"{method}.begin=1", f"{method}.end=8"])
+    remark = "weights are packed for tiles of 16 columns, but the machine has 32: set the method's columns"
+    assert (remark in evaluate(design, digits_in_ten_steps, seeds=1).remarks) is is_named
+
+
 def test_the_result_of_an_evaluation_carries_the_remark(digits_in_ten_steps):
     method = "magnitude-pruning"
     design = load_design("bf16-systolic", methods=[f"{method}.begin=1", f"{method}.end=8", f"{method}.every=2"])

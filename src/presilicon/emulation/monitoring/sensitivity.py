@@ -15,8 +15,7 @@ from presilicon.base import ConfigError, unknown
 from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation.attach import emulate_, emulation_of, restore_
 from presilicon.emulation.emulation import Emulation, UncoveredWarning
-from presilicon.emulation.monitoring.layers import select_layers
-from presilicon.emulation.monitoring.trials import Subject, Trials, TrialStep, preserved
+from presilicon.emulation.monitoring.trials import Subject, Trials, TrialStep, preserved, select_layers
 from presilicon.formats import Format, parse, short_name
 from presilicon.records import FormatSensitivity, FormatTrial, LayerSensitivity, Role, SensitivityMetric
 from presilicon.workloads import Workload

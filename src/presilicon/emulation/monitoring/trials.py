@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, NamedTuple
@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from presilicon.base import ConfigError
-from presilicon.designs import Numerics, RoleFormat
+from presilicon.designs import Numerics, Override, RoleFormat, unmatched_pattern
 from presilicon.emulation.attach import lent_to
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.monitoring.recorder import Recorder
 from presilicon.emulation.site import LayerPlan
 from presilicon.formats import short_name
-from presilicon.records import FormatTrial, MonitoredRole, Role
+from presilicon.records import Ends, FormatTrial, MonitoredRole, Role
 from presilicon.workloads import named_layers
 
 
@@ -276,3 +276,19 @@ class Trials:
         if not math.isfinite(squares) or not self._norm:
             return None, None
         return product / (self._norm * math.sqrt(squares)) if squares else 0.0, math.sqrt(errors) / self._norm
+
+
+def select_layers(patterns: str | Iterable[str], model: nn.Module, ends: Ends) -> frozenset[str]:
+    """The layers of a model that match a pattern, as in the overrides of numerics; "*" matches an emulated loss too.
+
+    Raises:
+        ConfigError: a pattern matches none; the message lists near names.
+    """
+    names = [name for name, _ in named_layers(model)]
+    selection: set[str] = set()
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        matches = {name for name in [*names, "loss"] if Override(layers=pattern).matches(name, ends)}
+        if not matches:
+            raise unmatched_pattern("layers", pattern, names)
+        selection |= matches
+    return frozenset(selection)

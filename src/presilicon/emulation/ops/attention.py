@@ -5,10 +5,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 from torch.nn import functional
 
-from presilicon.emulation.ops import softmax
 from presilicon.emulation.ops.arithmetic import Arithmetic
+from presilicon.emulation.ops.autograd import first_derivative
+from presilicon.formats import has_triton
 
 
 def scaled_dot_product(
@@ -44,12 +46,10 @@ def _probabilities(
     """Softmax of the scaled and masked scores; a row that is masked completely gives zeros."""
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = do.matmul(query, key.transpose(-2, -1))
-    if mask is None and do.leaves_vectors and softmax.fits(scores):
-        shares: Tensor = softmax.probabilities(scores, factor, is_causal=is_causal)
-        shares = do.apply(functional.dropout, shares, dropout) if dropout > 0 else shares
-        return shares
+    if mask is None and do.leaves_vectors and fits(scores):
+        probabilities: Tensor = fused_softmax(scores, factor, is_causal=is_causal)
+        return do.apply(functional.dropout, probabilities, dropout) if dropout > 0 else probabilities
     blind: Tensor | None = None
-    probabilities: Tensor
     if is_causal:
         mask = query.new_full((query.shape[-2], key.shape[-2]), -math.inf).triu(1)
     if mask is None:
@@ -179,3 +179,50 @@ def _additive(mask: Tensor, like: Tensor, *, hides: bool = True) -> Tensor:
         return mask
     hidden = mask if hides else mask.logical_not()
     return torch.zeros(mask.shape, dtype=like.dtype, device=mask.device).masked_fill_(hidden, -math.inf)
+
+
+MOST_KEYS = 8192
+"""Keys of a row that a program can hold."""
+
+
+def fits(scores: Tensor) -> bool:
+    """Whether the kernels can compute the probabilities of these scores."""
+    is_plain = scores.dtype is torch.float32 and scores.is_contiguous() and scores.numel() > 0
+    return scores.is_cuda and has_triton() and is_plain and scores.shape[-1] <= MOST_KEYS
+
+
+def fused_softmax(scores: Tensor, factor: float, *, is_causal: bool) -> Tensor:
+    """softmax(scores * factor) along the last axis on a GPU; if `is_causal`, query i sees keys 0 to i only."""
+    out: Tensor = _FusedSoftmax.apply(scores, factor, is_causal)
+    return out
+
+
+class _FusedSoftmax(Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, factor: float, is_causal: bool) -> Tensor:
+        out = torch.empty_like(scores)
+        _launch("forward", (scores, out), out, factor, is_causal)
+        ctx.save_for_backward(out)
+        ctx.factor, ctx.is_causal = factor, is_causal
+        return out
+
+    @staticmethod
+    @first_derivative
+    def backward(ctx: Any, error: Tensor) -> tuple[Tensor, None, None]:
+        (out,) = ctx.saved_tensors
+        gradient = torch.empty_like(out)
+        _launch("backward", (error.contiguous(), out, gradient), out, ctx.factor, ctx.is_causal)
+        return gradient, None, None
+
+
+def _launch(name: str, tensors: tuple[Tensor, ...], like: Tensor, factor: float, is_causal: bool) -> None:
+    queries, keys = like.shape[-2:]
+    block = 1 << (keys - 1).bit_length()
+    rows = max(1, 2048 // block)
+    lines = like.numel() // keys
+    from presilicon.emulation.ops import triton_softmax
+
+    kernel = getattr(triton_softmax, f"{name}_kernel")
+    kernel[(-(-lines // rows),)](
+        *tensors, lines, queries, keys, factor, IS_CAUSAL=is_causal, ROWS=rows, BLOCK=block, num_warps=4
+    )

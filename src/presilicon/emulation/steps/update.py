@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from presilicon.emulation.steps import decompositions as parts
+from presilicon.emulation.steps.decompositions import decompositions
 from presilicon.emulation.steps.lines import Line
 from presilicon.emulation.steps.primitives import Steps
 
@@ -15,18 +15,14 @@ from presilicon.emulation.steps.primitives import Steps
 @cache
 def update_steps() -> Mapping[Any, Callable[..., Tensor]]:
     """The decomposition of each ATen operator that SGD, Adam and their relatives use on single tensors."""
-    functions: dict[str, Callable[..., Tensor]] = {
-        "add": parts.add, "sub": parts.sub, "mul": parts.mul, "div": parts.div, "neg": parts.neg, "sqrt": parts.sqrt,
-        "rsqrt": parts.rsqrt, "reciprocal": parts.reciprocal, "lerp": parts.lerp, "addcmul": parts.addcmul,
-        "addcdiv": parts.addcdiv, "maximum": parts.maximum, "exp": parts.exp, "log": parts.log,
-    }  # fmt: skip
+    names = ("add", "sub", "mul", "div", "neg", "sqrt", "rsqrt", "reciprocal", "maximum", "exp", "log")
     table: dict[Any, Callable[..., Tensor]] = {}
-    for name, function in functions.items():
+    for name in (*names, "lerp", "addcmul", "addcdiv"):
         for spelling in (name, f"{name}_"):
             packet = getattr(torch.ops.aten, spelling, None)
             for overload in () if packet is None else packet.overloads():
                 if "out" not in overload:
-                    table[getattr(packet, overload)] = function
+                    table[getattr(packet, overload)] = decompositions()[name]
     return table
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: a training run on disk, from which it continues to the same bits.
+"""Checkpoints: a training run on disk, from which it continues to the same bits, and all that determines these.
 
 A checkpoint is a safetensors file with a JSON document in its header and a hash over both; never pickle.
 """
@@ -15,9 +15,12 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from presilicon.base import ConfigError, RunFailedError, write_atomically
-from presilicon.records import Evaluation, FactsRun, PassiveHook, Stateful, Trace
-from presilicon.runs import CHECKPOINT_EVERY
+from presilicon.base import ConfigError, RunFailedError, extensions_named_in, to_plain, write_atomically
+from presilicon.designs import MINIBATCH, Method, Numerics, UpdateRule
+from presilicon.operators import Operator
+from presilicon.records import Evaluation, FactsRun, PassiveHook, Stateful, Trace, TrainingHook
+from presilicon.runs import CHECKPOINT_EVERY, versions
+from presilicon.workloads import Workload
 
 
 class Checkpoint(NamedTuple):
@@ -289,3 +292,37 @@ def _with_tensors(value: Any, tensors: Mapping[str, Tensor]) -> Any:
         return {key: _with_tensors(item, tensors) for key, item in content}
     items: Sequence[Any] = [_with_tensors(item, tensors) for item in content]
     return tuple(items) if kind == "tuple" else items
+
+
+def identity(
+    workload: Workload,
+    numerics: Numerics,
+    seed: int,
+    device: str,
+    operators: Sequence[Operator] = (),
+    hooks: Sequence[TrainingHook] = (),
+    update_rule: UpdateRule = MINIBATCH,
+    methods: Sequence[Method] = (),
+) -> dict[str, Any]:
+    """Everything that determines the bits of a run; a checkpoint must agree with it."""
+    plain: dict[str, Any] = {"workload": workload.describe(), "numerics": to_plain(numerics)}
+    if operators:
+        plain["operators"] = [operator.describe() for operator in operators]
+    active = [_describe_hook(hook) for hook in hooks if not isinstance(hook, PassiveHook)]
+    if active:
+        plain["hooks"] = active
+    if update_rule != MINIBATCH:
+        plain["update_rule"] = to_plain(update_rule)
+    if methods:
+        plain["methods"] = [to_plain(method) for method in methods]
+    extensions = extensions_named_in(json.dumps(plain, default=str))
+    if extensions:
+        plain["extensions"] = extensions
+    return plain | {"seed": seed, "device": device, "versions": versions()}
+
+
+def _describe_hook(hook: TrainingHook) -> Any:
+    """A hook's own `describe()`, which should contain its parameters, or else the name of its type."""
+    name = f"{type(hook).__module__}.{type(hook).__qualname__}"
+    describe = getattr(hook, "describe", None)
+    return name if describe is None else {name: to_plain(describe())}

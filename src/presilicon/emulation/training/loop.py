@@ -23,18 +23,17 @@ from presilicon.emulation.training.checkpoint import (
     ModelState,
     Progress,
     Snapshot,
+    identity,
     read_progress,
     read_trace,
     write_progress,
     write_trace,
 )
 from presilicon.emulation.training.diagnosis import Diagnosis, OnFinding
-from presilicon.emulation.training.facts import FormatFacts
+from presilicon.emulation.training.facts import Counts, FormatFacts, StepWork
 from presilicon.emulation.training.hopeless import hopeless_reason
-from presilicon.emulation.training.identity import identity
 from presilicon.emulation.training.methods import AttachedMethods, SetFormats, transform_model
 from presilicon.emulation.training.step import DivergedError, StepTrainer
-from presilicon.emulation.training.work import Counts, StepWork
 from presilicon.operators import Operator
 from presilicon.records import (
     AttachedHook,

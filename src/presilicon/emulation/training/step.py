@@ -15,10 +15,10 @@ from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.scaling import AdaptiveScale
 from presilicon.emulation.training.captured import EAGER_STEPS, CapturedStep, can_capture, has_constant_update
 from presilicon.emulation.training.diagnosis import EVERY, Diagnosis
+from presilicon.emulation.training.facts import StepWork
 from presilicon.emulation.training.methods import AttachedMethods
 from presilicon.emulation.training.pipeline import StaleWeights
 from presilicon.emulation.training.probe import Probe
-from presilicon.emulation.training.work import StepWork
 from presilicon.workloads import Workload, capture
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from presilicon.formats.codes import BlockCodes
-    from presilicon.formats.rounding import Key, Stochastic
+    from presilicon.formats.rounding import Key, Mode
 
 
 class ElementFields:
@@ -126,15 +126,14 @@ class PowerBlocks(BlockFormat):
         """The exponent that the scale code 0 stands for in a tensor with these block exponents."""
         return -127
 
-    def round_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key", out: "Tensor | None") -> "Tensor":
+    def round_tensor(self, x: "Tensor", mode: "Mode", key: "Key", out: "Tensor | None") -> "Tensor":
         """One pass over the blocks."""
         return round_in_blocks(x, self, mode, key, out)
 
-    def encode_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key") -> "BlockCodes":
+    def encode_tensor(self, x: "Tensor", mode: "Mode", key: "Key") -> "BlockCodes":
         """Element codes, and one exponent code per block: 255 for NaN."""
         from presilicon.formats.codes import BlockCodes
-        from presilicon.formats.kernels.torch_blocks import shared_exponents, to_groups
-        from presilicon.formats.kernels.torch_kernels import power_of_two
+        from presilicon.formats.kernels.torch_kernels import power_of_two, shared_exponents, to_groups
 
         blocks, back = to_groups(x.to(torch.float64), self)
         exponents, flushed, special = shared_exponents(blocks, block_grid_of(self))
@@ -147,8 +146,7 @@ class PowerBlocks(BlockFormat):
 
     def decode_tensor(self, codes: "BlockCodes") -> "Tensor":
         """Units times the power of two of their block."""
-        from presilicon.formats.kernels.torch_blocks import to_groups
-        from presilicon.formats.kernels.torch_kernels import power_of_two
+        from presilicon.formats.kernels.torch_kernels import power_of_two, to_groups
 
         elements, back = to_groups(codes.elements, self)
         lowest = torch.tensor(codes.tensor_scale, dtype=torch.float64).log2().to(torch.int64).to(elements.device)
@@ -159,8 +157,7 @@ class PowerBlocks(BlockFormat):
 
     def scaled_groups(self, x: "Tensor") -> "tuple[Tensor, Tensor, float]":
         """Blocks and their powers of two."""
-        from presilicon.formats.kernels.torch_blocks import shared_exponents, to_groups
-        from presilicon.formats.kernels.torch_kernels import power_of_two
+        from presilicon.formats.kernels.torch_kernels import power_of_two, shared_exponents, to_groups
 
         blocks, _ = to_groups(x, self)
         largest = torch.where(blocks.isfinite(), blocks.abs(), 0.0).amax(-1, keepdim=True).to(torch.float64)
@@ -184,12 +181,7 @@ class FittedBlocks(ElementFields, BlockFormat):
     __slots__ = ()
 
     def taken_apart(
-        self,
-        x: "Tensor",
-        mode: "str | Stochastic",
-        key: "Key",
-        amax: "Tensor | None" = None,
-        dtype: "torch.dtype | None" = None,
+        self, x: "Tensor", mode: "Mode", key: "Key", amax: "Tensor | None" = None, dtype: "torch.dtype | None" = None
     ) -> "tuple[Tensor, Tensor]":
         """The codes, in a type that holds them (float32 if none is named), and the scales that bring them back.
 
@@ -203,14 +195,12 @@ class FittedBlocks(ElementFields, BlockFormat):
         return codes if dtype is None else codes.to(dtype), scales
 
     @abstractmethod
-    def _take_apart(
-        self, x: "Tensor", mode: "str | Stochastic", key: "Key", amax: "Tensor | None"
-    ) -> "tuple[Tensor, Tensor]":
+    def _take_apart(self, x: "Tensor", mode: "Mode", key: "Key", amax: "Tensor | None") -> "tuple[Tensor, Tensor]":
         """`taken_apart` by torch operations, in float32."""
 
     def _over(self, x: "Tensor", factor: "Tensor") -> "Tensor":
         """Numbers of groups in a shape that broadcasts over `x`."""
-        from presilicon.formats.kernels.torch_blocks import block_axis, to_groups
+        from presilicon.formats.kernels.torch_kernels import block_axis, to_groups
 
         if self.group_size:
             blocks, back = to_groups(x, self)
@@ -219,7 +209,7 @@ class FittedBlocks(ElementFields, BlockFormat):
             return factor
         return factor.movedim(-1, block_axis(tuple(x.shape), self)) if x.dim() else factor.view(())
 
-    def round_value(self, x: float, mode: "str | Stochastic", word: int) -> float:
+    def round_value(self, x: float, mode: "Mode", word: int) -> float:
         """Not available: the scales come from a whole tensor."""
         raise FormatError(f"{self}: a number alone has no scale; round a tensor with quantize")
 

@@ -14,7 +14,7 @@ from presilicon.formats.kernels.reference import round_integer
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from presilicon.formats.rounding import Key, Stochastic
+    from presilicon.formats.rounding import Key, Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +129,17 @@ class Fixed(Format):
             negative_zero=0,
         )
 
-    def round_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key", out: "Tensor | None") -> "Tensor":
+    def round_tensor(self, x: "Tensor", mode: "Mode", key: "Key", out: "Tensor | None") -> "Tensor":
         """One pass over the grid, and the wrapping if there is any."""
         result = round_on_grid(x, grid_of(self), mode, key, out)
         return wrap_around(result, self.integer, self.signed) if self.wraps else result
 
-    def round_magnitude(self, x: Fraction, mode: "str | Stochastic", negative: bool, word: int) -> Fraction:
+    def round_magnitude(self, x: Fraction, mode: "Mode", negative: bool, word: int) -> Fraction:
         """A non-negative number rounded as if the range had no end."""
         step = Fraction(self.step)
         return round_integer(x / step, mode, negative, bool(math.floor(x / step) % 2), word) * step
 
-    def round_value(self, x: float, mode: "str | Stochastic", word: int) -> float:
+    def round_value(self, x: float, mode: "Mode", word: int) -> float:
         """The magnitude rounded from its exact value, then the limits or the wrapping."""
         if math.isnan(x) or (math.isinf(x) and self.wraps):
             return 0.0
@@ -157,7 +157,7 @@ class Fixed(Format):
         """Integer and fraction bits."""
         return [("integer", self.integer), ("fraction", self.fraction)]
 
-    def encode_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key") -> "Tensor":
+    def encode_tensor(self, x: "Tensor", mode: "Mode", key: "Key") -> "Tensor":
         """The codes of the rounded numbers."""
         return self.codes_of(self.round_tensor(x, mode, key, None))
 

@@ -14,7 +14,7 @@ from presilicon.formats.kernels.reference import floor_log2, points_away, round_
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from presilicon.formats.rounding import Key, Stochastic
+    from presilicon.formats.rounding import Key, Mode
 
 Specials = Literal["ieee", "fn", "fnuz", "p3109", "none"]
 Overflow = Literal["infinity", "saturate", "nan"]
@@ -233,11 +233,11 @@ class Float(Format):
             negative_zero=int(self.has_negative_zero),
         )
 
-    def round_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key", out: "Tensor | None") -> "Tensor":
+    def round_tensor(self, x: "Tensor", mode: "Mode", key: "Key", out: "Tensor | None") -> "Tensor":
         """One pass over the grid."""
         return round_on_grid(x, grid_of(self), mode, key, out)
 
-    def round_magnitude(self, x: Fraction, mode: "str | Stochastic", negative: bool, word: int) -> Fraction:
+    def round_magnitude(self, x: Fraction, mode: "Mode", negative: bool, word: int) -> Fraction:
         """A non-negative number rounded as if the exponent range had no upper end."""
         if x == 0:
             return x
@@ -247,7 +247,7 @@ class Float(Format):
         rounded = round_integer(x / step, mode, negative, bool(code_below % 2), word) * step
         return Fraction(0) if not self.subnormals and rounded < Fraction(self.min_normal) else rounded
 
-    def round_value(self, x: float, mode: "str | Stochastic", word: int) -> float:
+    def round_value(self, x: float, mode: "Mode", word: int) -> float:
         """The magnitude rounded from its exact value, then the sign."""
         negative = math.copysign(1.0, x) < 0
         magnitude = self._limited(abs(x), mode, negative, word)
@@ -255,7 +255,7 @@ class Float(Format):
             return 0.0
         return -magnitude if negative else magnitude
 
-    def _limited(self, x: float, mode: "str | Stochastic", negative: bool, word: int) -> float:
+    def _limited(self, x: float, mode: "Mode", negative: bool, word: int) -> float:
         overflow = {"infinity": math.inf, "nan": math.nan, "saturate": self.max}[str(self.overflow)]
         if math.isnan(x):
             return math.nan if self.has_nan else {"zero": 0.0, "max": self.max}[self.nan]
@@ -286,7 +286,7 @@ class Float(Format):
         """Sign, exponent and mantissa."""
         return [("sign", 1), ("exponent", self.exponent), ("mantissa", self.mantissa)]
 
-    def encode_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key") -> "Tensor":
+    def encode_tensor(self, x: "Tensor", mode: "Mode", key: "Key") -> "Tensor":
         """The codes of the rounded numbers."""
         return self.codes_of(self.round_tensor(x, mode, key, None))
 

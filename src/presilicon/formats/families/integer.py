@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from presilicon.formats.codes import BlockCodes
-    from presilicon.formats.rounding import Key, Stochastic
+    from presilicon.formats.rounding import Key, Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Integer(Format):
             raise FormatError(f"{self}: axis {self.axis} does not exist in a tensor of shape {tuple(x.shape)}")
         return self.axis % x.dim()
 
-    def round_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key", out: "Tensor | None") -> "Tensor":
+    def round_tensor(self, x: "Tensor", mode: "Mode", key: "Key", out: "Tensor | None") -> "Tensor":
         """Division by the scale, one pass over the grid of the integers, product with the scale."""
         if self.scale == 1.0:
             return round_on_grid(x, grid_of(self.codes), mode, key, out)
@@ -133,14 +133,14 @@ class Integer(Format):
             return result
         return deliver(round_on_grid(x / scale, grid_of(self.codes), mode, key, None) * scale, out)
 
-    def round_value(self, x: float, mode: "str | Stochastic", word: int) -> float:
+    def round_value(self, x: float, mode: "Mode", word: int) -> float:
         """Every operation rounded to float32; only for a scale that is a number."""
         if isinstance(self.scale, str):
             raise FormatError(f"{self}: the reference does not have scales that fit the data")
         scale = float32(self.scale)
         return float32(self.codes.round_value(float32(x / scale), mode, word) * scale)
 
-    def encode_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key") -> "Tensor | BlockCodes":
+    def encode_tensor(self, x: "Tensor", mode: "Mode", key: "Key") -> "Tensor | BlockCodes":
         """The integers; scales that fit the data come with them."""
         from presilicon.formats.codes import BlockCodes
 

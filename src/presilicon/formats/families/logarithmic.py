@@ -14,7 +14,7 @@ from presilicon.formats.kernels.reference import float32, round_listed_value
 
 if TYPE_CHECKING:
     from presilicon.formats.kernels.value_lists import ValueList
-    from presilicon.formats.rounding import Stochastic
+    from presilicon.formats.rounding import Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Logarithmic(Format):
         codes = np.concatenate([(logs | 1 << width)[::-1], [self._most], logs])
         return bounded_list(values, codes, bounds)
 
-    def round_value(self, x: float, mode: "str | Stochastic", word: int) -> float:
+    def round_value(self, x: float, mode: "Mode", word: int) -> float:
         """Nearest by the logarithm; other modes by the list of values."""
         values = _reference_values(self)
         is_inside = min(values) < x < max(values)

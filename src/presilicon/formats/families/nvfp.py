@@ -9,13 +9,13 @@ from presilicon.formats.families.float import Float
 from presilicon.formats.format import Format, require_bool, require_integer, require_word
 from presilicon.formats.kernels.grid import LARGEST_BITS, grid_of, value_of_bits
 from presilicon.formats.kernels.passes import deliver, round_on_grid, scaled_passes_for
-from presilicon.formats.rounding import Key
+from presilicon.formats.rounding import Key, Mode
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from presilicon.formats.codes import BlockCodes
-    from presilicon.formats.rounding import Stochastic
+    from presilicon.formats.rounding import Mode
 
 SCALE_FORMAT = Float(4, 3, specials="fn", overflow="saturate")
 """NVFP4's scale of a block."""
@@ -113,13 +113,13 @@ class Nvfp4(FittedBlocks):
 
     def scaled_groups(self, x: "Tensor") -> "tuple[Tensor, Tensor, float]":
         """Blocks, and their scales times the tensor's."""
-        from presilicon.formats.kernels.torch_blocks import to_groups
+        from presilicon.formats.kernels.torch_kernels import to_groups
 
         blocks, _ = to_groups(x.to(torch.float32), self)
         scales, tensor = self.scales_of(torch.where(blocks.isfinite(), blocks.abs(), 0.0).amax(-1))
         return blocks, scales * tensor, ELEMENT_FORMAT.max
 
-    def round_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key", out: "Tensor | None") -> "Tensor":
+    def round_tensor(self, x: "Tensor", mode: "Mode", key: "Key", out: "Tensor | None") -> "Tensor":
         """One pass for the largest magnitudes and one over the elements."""
         passes = scaled_passes_for(x, mode, self)
         if passes is not None:
@@ -130,16 +130,14 @@ class Nvfp4(FittedBlocks):
         units, scales, tensor = self._units(x, mode, key)
         return deliver((units * self._over(x, scales * tensor)).to(x.dtype), out)
 
-    def _take_apart(
-        self, x: "Tensor", mode: "str | Stochastic", key: "Key", amax: "Tensor | None"
-    ) -> "tuple[Tensor, Tensor]":
+    def _take_apart(self, x: "Tensor", mode: "Mode", key: "Key", amax: "Tensor | None") -> "tuple[Tensor, Tensor]":
         """Elements times the scales of their blocks, and the scale of the tensor."""
         units, scales, tensor = self._units(x, mode, key)
         return units * self._over(x, scales), tensor
 
-    def _units(self, x: "Tensor", mode: "str | Stochastic", key: "Key") -> "tuple[Tensor, Tensor, Tensor]":
+    def _units(self, x: "Tensor", mode: "Mode", key: "Key") -> "tuple[Tensor, Tensor, Tensor]":
         """The elements before they are scaled back, the scales of the blocks, and that of the tensor."""
-        from presilicon.formats.kernels.torch_blocks import to_groups
+        from presilicon.formats.kernels.torch_kernels import to_groups
 
         finite = torch.where(torch.isfinite(x), x.abs(), 0.0).to(torch.float32)
         scales, tensor = self.scales_of(to_groups(finite, self)[0].amax(-1))
@@ -148,7 +146,7 @@ class Nvfp4(FittedBlocks):
         ratio = clean / factor if self.apply == "divide" else clean * factor
         return round_on_grid(ratio.contiguous(), grid_of(ELEMENT_FORMAT), mode, key, None), scales, tensor
 
-    def encode_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key") -> "BlockCodes":
+    def encode_tensor(self, x: "Tensor", mode: "Mode", key: "Key") -> "BlockCodes":
         """fp4_e2m1 elements and e4m3fn scales."""
         from presilicon.formats.codes import BlockCodes
 

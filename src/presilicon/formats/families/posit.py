@@ -12,12 +12,12 @@ from presilicon.base import torch
 from presilicon.formats.format import Format, require, require_integer
 from presilicon.formats.kernels.passes import cpu_passes_for, round_to_values
 from presilicon.formats.kernels.reference import goes_away_randomly, points_away
-from presilicon.formats.rounding import Stochastic
+from presilicon.formats.rounding import Mode, Stochastic
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from presilicon.formats.rounding import Key
+    from presilicon.formats.rounding import Key, Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,13 @@ class Posit(Format):
         exponent = min(self.es, len(after) - regime)
         return [("sign", 1), ("regime", regime), ("exponent", exponent), ("fraction", len(after) - regime - exponent)]
 
-    def encode_tensor(self, x: "Tensor", mode: str | Stochastic, key: "Key") -> "Tensor":
+    def encode_tensor(self, x: "Tensor", mode: Mode, key: "Key") -> "Tensor":
         """The codes by integer arithmetic."""
         from presilicon.formats.kernels.torch_kernels import draw_words
 
         return self.codes_of(x.double(), mode, draw_words(x, mode, key))
 
-    def round_tensor(self, x: "Tensor", mode: str | Stochastic, key: "Key", out: "Tensor | None") -> "Tensor":
+    def round_tensor(self, x: "Tensor", mode: Mode, key: "Key", out: "Tensor | None") -> "Tensor":
         """Integer arithmetic on float32 patterns where it is compiled; random rounding looks among the values."""
         passes = None if isinstance(mode, Stochastic) else cpu_passes_for(x, mode)
         if passes is None:
@@ -92,11 +92,11 @@ class Posit(Format):
         result: Tensor = passes.round_posits(x, self.bits, self.es, mode, out)
         return result
 
-    def round_plain(self, x: "Tensor", mode: str | Stochastic, words: "Tensor | None") -> "Tensor":
+    def round_plain(self, x: "Tensor", mode: Mode, words: "Tensor | None") -> "Tensor":
         """The values of the codes."""
         return self.decode_tensor(self.codes_of(x, mode, words))
 
-    def codes_of(self, x: "Tensor", mode: str | Stochastic, words: "Tensor | None") -> "Tensor":
+    def codes_of(self, x: "Tensor", mode: Mode, words: "Tensor | None") -> "Tensor":
         """The codes of `x` (float64) as int64: two's complement patterns of the format's width."""
         bits = x.abs().view(torch.int64)
         scale = (bits >> 52) - 1023
@@ -159,7 +159,7 @@ class Posit(Format):
         value = torch.where(magnitude == 0, 0.0, torch.where(sign == 1, -value, value))
         return torch.where(codes == 1 << (self.bits - 1), torch.nan, value)
 
-    def round_value(self, x: float, mode: str | Stochastic, word: int) -> float:
+    def round_value(self, x: float, mode: Mode, word: int) -> float:
         """By looking among all values; for formats of up to 16 bits."""
         if not math.isfinite(x):
             return math.nan

@@ -13,7 +13,7 @@ from presilicon.formats.format import require, require_integer, require_word
 from presilicon.formats.kernels.grid import LARGEST_BITS, grid_of, value_of_bits
 from presilicon.formats.kernels.passes import deliver, round_on_grid, scaled_passes_for
 from presilicon.formats.kernels.reference import float32
-from presilicon.formats.rounding import Key, Rounding, Stochastic, check_rounding
+from presilicon.formats.rounding import Key, Mode, Rounding, Stochastic, check_rounding
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -125,12 +125,12 @@ class Scaled(FittedBlocks):
             return largest
         magnitude = x.abs()
         if self.group_size:
-            from presilicon.formats.kernels.torch_blocks import to_groups
+            from presilicon.formats.kernels.torch_kernels import to_groups
 
             return to_groups(magnitude, self)[0].amax(-1)
         if self.per == "tensor":
             return magnitude.amax() if x.numel() else magnitude.new_zeros(())
-        from presilicon.formats.kernels.torch_blocks import block_axis
+        from presilicon.formats.kernels.torch_kernels import block_axis
 
         axis = block_axis(tuple(x.shape), self)
         lines = magnitude.reshape(1) if x.dim() == 0 else magnitude.movedim(axis, -1)
@@ -169,7 +169,7 @@ class Scaled(FittedBlocks):
 
     def scaled_groups(self, x: "Tensor", amax: "Tensor | None" = None) -> "tuple[Tensor, Tensor, float]":
         """The groups, and the numbers that their elements are multiplied by; `amax` as in `round_with`."""
-        from presilicon.formats.kernels.torch_blocks import block_axis, to_groups
+        from presilicon.formats.kernels.torch_kernels import block_axis, to_groups
 
         _, scales = self.factors(self.amax_of(x) if amax is None else amax)
         if self.per == "tensor":
@@ -181,7 +181,7 @@ class Scaled(FittedBlocks):
 
     # Rounding
 
-    def round_tensor(self, x: "Tensor", mode: "str | Stochastic", key: Key, out: "Tensor | None") -> "Tensor":
+    def round_tensor(self, x: "Tensor", mode: "Mode", key: Key, out: "Tensor | None") -> "Tensor":
         """One pass for the largest magnitudes and one over the elements."""
         return self._round(x, None, mode, key, out)
 
@@ -208,9 +208,7 @@ class Scaled(FittedBlocks):
             raise FormatError(f"{self}: amax must be a tensor of one number, not of shape {tuple(amax.shape)}")
         return self._round(check_input(x, self), amax.detach().view(()), check_rounding(rounding), key or Key(), out)
 
-    def _round(
-        self, x: "Tensor", amax: "Tensor | None", mode: "str | Stochastic", key: Key, out: "Tensor | None"
-    ) -> "Tensor":
+    def _round(self, x: "Tensor", amax: "Tensor | None", mode: "Mode", key: Key, out: "Tensor | None") -> "Tensor":
         passes = scaled_passes_for(x, mode, self)
         if passes is not None:
             result: Tensor = passes.round_scaled(x, self, amax, mode, key, out)
@@ -220,16 +218,14 @@ class Scaled(FittedBlocks):
         units, back = self._units(x, amax, mode, key)
         return deliver((units * self._over(x, back)).to(x.dtype), out)
 
-    def _take_apart(
-        self, x: "Tensor", mode: "str | Stochastic", key: Key, amax: "Tensor | None"
-    ) -> "tuple[Tensor, Tensor]":
+    def _take_apart(self, x: "Tensor", mode: "Mode", key: Key, amax: "Tensor | None") -> "tuple[Tensor, Tensor]":
         """The elements, and their scales."""
-        from presilicon.formats.kernels.torch_blocks import block_axis
+        from presilicon.formats.kernels.torch_kernels import block_axis
 
         units, back = self._units(x, amax, mode, key)
         return units, back.movedim(-1, block_axis(tuple(x.shape), self)) if self.is_oriented else back
 
-    def _units(self, x: "Tensor", amax: "Tensor | None", mode: "str | Stochastic", key: Key) -> "tuple[Tensor, Tensor]":
+    def _units(self, x: "Tensor", amax: "Tensor | None", mode: "Mode", key: Key) -> "tuple[Tensor, Tensor]":
         """The elements before they are scaled back, and the scales that do it."""
         x = x.to(torch.float32)
         forward, back = self.factors(self.amax_of(x) if amax is None else amax)
@@ -239,7 +235,7 @@ class Scaled(FittedBlocks):
 
     # Codes
 
-    def encode_tensor(self, x: "Tensor", mode: "str | Stochastic", key: Key) -> "BlockCodes":
+    def encode_tensor(self, x: "Tensor", mode: "Mode", key: Key) -> "BlockCodes":
         """The element's codes, and the float32 numbers that they are multiplied by."""
         from presilicon.formats.codes import BlockCodes
 

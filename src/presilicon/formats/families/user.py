@@ -11,7 +11,7 @@ from presilicon.formats.kernels.passes import deliver
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from presilicon.formats.rounding import Key, Stochastic
+    from presilicon.formats.rounding import Key, Mode
 
 CONVERT = "convert"
 """The rounding mode of a user's own `convert`."""
@@ -194,7 +194,7 @@ class UserFormat(Format):
         values: Sequence[float] = all_values(self)
         return values
 
-    def round_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key", out: "Tensor | None") -> "Tensor":
+    def round_tensor(self, x: "Tensor", mode: "Mode", key: "Key", out: "Tensor | None") -> "Tensor":
         """By `convert` and `as_float`, or among the values of all codes if a rounding is asked for."""
         if mode != CONVERT:
             return Format.round_tensor(self, x, mode, key, out)
@@ -202,7 +202,7 @@ class UserFormat(Format):
 
         return deliver(user_values(user_codes(x, self, key), self).to(x.dtype), out)
 
-    def encode_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key") -> "Tensor":
+    def encode_tensor(self, x: "Tensor", mode: "Mode", key: "Key") -> "Tensor":
         """By `convert`, or among the values of all codes if a rounding is asked for."""
         from presilicon.formats.kernels.user_functions import user_codes
         from presilicon.formats.kernels.value_lists import encode_listed

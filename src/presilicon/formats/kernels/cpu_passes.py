@@ -11,18 +11,17 @@ from torch import Tensor
 from presilicon.formats.families.block import PowerBlocks
 from presilicon.formats.format import Format
 from presilicon.formats.kernels import numba_kernels, torch_kernels
-from presilicon.formats.kernels.cores import LFSR, core_for, is_plain, mode_number
-from presilicon.formats.kernels.grid import BlockGrid, Grid, block_grid_of
+from presilicon.formats.kernels.grid import LFSR, BlockGrid, Grid, block_grid_of, core_for, is_plain, mode_number
 from presilicon.formats.kernels.step_tables import step_table
 from presilicon.formats.kernels.threads import split_over_threads
-from presilicon.formats.kernels.torch_blocks import block_axis
-from presilicon.formats.rounding import Key, Stochastic
+from presilicon.formats.kernels.torch_kernels import block_axis
+from presilicon.formats.rounding import Key, Mode, Stochastic
 
 _NEAR = 1 << 16
 """Elements that the column pass works on together: they stay in the second-level cache."""
 
 
-def round_elements(x: Tensor, grid: Grid, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
+def round_elements(x: Tensor, grid: Grid, mode: Mode, key: Key, out: Tensor | None) -> Tensor:
     """`x` on a grid, into `out` or a new tensor."""
     if out is None:
         out = torch.empty_like(x)
@@ -34,7 +33,7 @@ def round_elements(x: Tensor, grid: Grid, mode: str | Stochastic, key: Key, out:
     return out if fresh is out else out.copy_(fresh)
 
 
-def round_blocks(x: Tensor, fmt: PowerBlocks, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
+def round_blocks(x: Tensor, fmt: PowerBlocks, mode: Mode, key: Key, out: Tensor | None) -> Tensor:
     """`x` in a block format, into `out` or a new tensor."""
     if out is None:
         out = torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -46,7 +45,7 @@ def round_blocks(x: Tensor, fmt: PowerBlocks, mode: str | Stochastic, key: Key, 
     return out
 
 
-def round_steps(x: Tensor, fmt: Format, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
+def round_steps(x: Tensor, fmt: Format, mode: Mode, key: Key, out: Tensor | None) -> Tensor:
     """`x` in a format that is a list of values, into `out` or a new tensor."""
     if out is None:
         out = torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -117,7 +116,7 @@ def words_of(x: Tensor) -> Any:
     return x.as_strided((x.numel(),), (1,)).numpy().view(np.uint32)
 
 
-def _element_pass(x: Tensor, out: Tensor, grid: Grid, mode: str | Stochastic, key: Key) -> None:
+def _element_pass(x: Tensor, out: Tensor, grid: Grid, mode: Mode, key: Key) -> None:
     read, write = words_of(x), words_of(out)
     number = mode_number(mode)
     core, plain = core_for(grid, number), is_plain(grid)
@@ -142,7 +141,7 @@ def _block_words(fmt: PowerBlocks, number: int) -> tuple[BlockGrid, int, bool, A
     return block, core, is_plain(block.grid), numba_kernels.grid_words(block.grid), limits
 
 
-def _block_pass(x: Tensor, out: Tensor, axis: int, fmt: PowerBlocks, mode: str | Stochastic, key: Key) -> None:
+def _block_pass(x: Tensor, out: Tensor, axis: int, fmt: PowerBlocks, mode: Mode, key: Key) -> None:
     number = mode_number(mode)
     block, core, plain, grid, limits = _block_words(fmt, number)
     read, write, shape = words_of(x), words_of(out), tuple(x.shape)

@@ -1,7 +1,8 @@
 """The Triton passes over whole GPU tensors: float32 in memory order, into float32 or a type that holds the format."""
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -9,7 +10,10 @@ from torch import Tensor
 
 from presilicon.formats.families.block import PowerBlocks
 from presilicon.formats.kernels import triton_kernels
-from presilicon.formats.kernels.cores import (
+from presilicon.formats.kernels.gpu_keys import is_recording, rows_of
+from presilicon.formats.kernels.gpu_launch import start
+from presilicon.formats.kernels.gpu_layout import ELEMENTS, WARPS, plan_groups, plan_transfer
+from presilicon.formats.kernels.grid import (
     COUNTER,
     GENERAL,
     LEVEL,
@@ -17,17 +21,15 @@ from presilicon.formats.kernels.cores import (
     NEAREST_EVEN,
     SPLIT,
     TOWARD_ZERO,
+    Grid,
+    block_grid_of,
     core_for,
     fast_scales,
     is_plain,
     mode_number,
 )
-from presilicon.formats.kernels.gpu_keys import rows_of
-from presilicon.formats.kernels.gpu_launch import start
-from presilicon.formats.kernels.gpu_layout import ELEMENTS, WARPS, plan_groups, plan_transfer
-from presilicon.formats.kernels.grid import Grid, block_grid_of
-from presilicon.formats.kernels.torch_blocks import block_axis
-from presilicon.formats.rounding import LFSR_BITS, Key, Stochastic, lfsr_states
+from presilicon.formats.kernels.torch_kernels import block_axis
+from presilicon.formats.rounding import LFSR_BITS, Key, Mode, Stochastic, lfsr_states
 
 _LEVEL_SPLIT = 5
 """The kernels' id of `SPLIT` for grids with one step, which have no full binades."""
@@ -37,7 +39,7 @@ _LAUNCH = 1 << 30
 """Elements in one launch of the element kernel: offsets within it fit 32 bits."""
 
 
-def round_elements(x: Tensor, grid: Grid, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
+def round_elements(x: Tensor, grid: Grid, mode: Mode, key: Key, out: Tensor | None) -> Tensor:
     """`x` on a grid, into `out` or a new tensor; random words follow the row-major index."""
     is_random = isinstance(mode, Stochastic)
     transfer = plan_transfer(x, out, is_random, in_rows=is_random and x.numel() > _LAUNCH)
@@ -56,7 +58,7 @@ def round_elements(x: Tensor, grid: Grid, mode: str | Stochastic, key: Key, out:
     return transfer.finish()
 
 
-def round_blocks(x: Tensor, fmt: PowerBlocks, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
+def round_blocks(x: Tensor, fmt: PowerBlocks, mode: Mode, key: Key, out: Tensor | None) -> Tensor:
     """`x` in a block format, into `out` or a new tensor."""
     axis = block_axis(tuple(x.shape), fmt)
     if x.numel() == 0:
@@ -105,13 +107,13 @@ def _core(grid: Grid, number: int) -> int:
     return GENERAL if number >= COUNTER and core in (LIFTED, LEVEL) else core
 
 
-def facts(grid: Grid, mode: str | Stochastic, device: torch.device) -> tuple[Tensor, dict[str, Any]]:
+def facts(grid: Grid, mode: Mode, device: torch.device) -> tuple[Tensor, dict[str, Any]]:
     """The shift register's states, and the constants of a grid and a mode."""
     has_states = isinstance(mode, Stochastic) and mode.source == "lfsr"
     return (_states if has_states else _no_states)(device), _constants(grid, mode)
 
 
-def key_words(mode: str | Stochastic, key: Key, block: int = 0) -> "tuple[int | Tensor, int]":
+def key_words(mode: Mode, key: Key, block: int = 0) -> "tuple[int | Tensor, int]":
     """The words of a key for 2^32 elements, as signed numbers; zeros where nothing is drawn.
 
     In a step that is captured, the first is the memory that holds both.
@@ -130,7 +132,7 @@ def signed_words(key: Key, block: int = 0) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=1024)
-def _constants(grid: Grid, mode: str | Stochastic) -> dict[str, Any]:
+def _constants(grid: Grid, mode: Mode) -> dict[str, Any]:
     number = mode_number(mode)
     mask = (0xFFFFFFFF << (32 - mode.bits)) & 0xFFFFFFFF if isinstance(mode, Stochastic) else 0
     constants = {"MASK": mask, "MODE": number, "CORE": _core(grid, number)}
@@ -152,3 +154,64 @@ def _states(device: torch.device) -> Tensor:
     """The shift register's states in the top bits of words."""
     words = [_signed(state << (32 - LFSR_BITS)) for state in lfsr_states()]
     return torch.tensor(words, dtype=torch.int32, device=device)
+
+
+CHUNK, _WARPS = 2048, 4
+"""Elements that one program rounds, and its warps."""
+_LISTS = 64
+"""Lists whose tables stay on the device."""
+
+
+class _Tables(NamedTuple):
+    """A list of tensors as the kernel takes it."""
+
+    tensors: Tensor
+    """Address and size of each."""
+    chunks: Tensor
+    """Tensor and first element of each program."""
+
+
+_tables: dict[tuple[Any, ...], _Tables] = {}
+_captured: list[_Tables] = []
+"""Tables that CUDA graphs read when they are replayed, and which must not be freed."""
+
+
+def round_list(tensors: Sequence[Tensor], grid: Grid, mode: Mode, keys: Sequence[Key]) -> None:
+    """Round row-major float32 tensors of one device on a grid, in place, without waiting for the GPU."""
+    device = tensors[0].device
+    name = device, *((x.data_ptr(), x.numel()) for x in tensors)
+    is_random = isinstance(mode, Stochastic)
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        if name not in _tables or (is_random and not is_recording()):
+            # A graph cannot copy numbers that this call alone has.
+            for x, key in zip(tensors, keys, strict=True):
+                round_elements(x, grid, mode, key, x)
+            return
+        _captured.append(_tables[name])
+    if name not in _tables:
+        if len(_tables) >= _LISTS:
+            del _tables[next(iter(_tables))]
+        _tables[name] = _tables_of(tensors)
+    tables = _tables[name]
+    states, constants = facts(grid, mode, device)
+    words = states
+    if is_random:
+        rows = rows_of([(key, 0) for key in keys])
+        own = [word for key in keys for word in signed_words(key)] if rows is None else []
+        words = _upload(own, torch.int32, device) if rows is None else rows
+    constants = {**constants, "BLOCK": CHUNK, "num_warps": _WARPS}
+    start(triton_kernels.list_kernel, len(tables.chunks) // 2, (*tables, words, states), (), constants)
+
+
+def _tables_of(tensors: Sequence[Tensor]) -> _Tables:
+    device = tensors[0].device
+    table = [number for x in tensors for number in (x.data_ptr(), x.numel())]
+    starts = [(index, start) for index, x in enumerate(tensors) for start in range(0, x.numel(), CHUNK)]
+    chunks = [number for pair in starts for number in pair]
+    return _Tables(_upload(table, torch.int64, device), _upload(chunks, torch.int64, device))
+
+
+def _upload(numbers: list[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Numbers on the device; from pinned memory, so that nothing waits for the copy."""
+    host = torch.tensor(numbers, dtype=dtype)
+    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host

@@ -12,7 +12,6 @@ from presilicon.formats.families.block import BlockFormat
 from presilicon.formats.families.nvfp import ELEMENT_FORMAT, LEAST_SCALES, SCALE_FORMAT, Nvfp4
 from presilicon.formats.families.scaled import Scaled
 from presilicon.formats.kernels import triton_kernels, triton_scaled
-from presilicon.formats.kernels.cores import LIFTED
 from presilicon.formats.kernels.gpu_launch import start
 from presilicon.formats.kernels.gpu_layout import (
     DOWN,
@@ -25,10 +24,18 @@ from presilicon.formats.kernels.gpu_layout import (
     tiling_of,
 )
 from presilicon.formats.kernels.gpu_passes import facts, key_words, largest_of_all, largest_of_lines
-from presilicon.formats.kernels.grid import INFINITY_BITS, LARGEST_BITS, Grid, float_bits, grid_of, value_of_bits
+from presilicon.formats.kernels.grid import (
+    INFINITY_BITS,
+    LARGEST_BITS,
+    LIFTED,
+    Grid,
+    float_bits,
+    grid_of,
+    value_of_bits,
+)
 from presilicon.formats.kernels.reference import float32
-from presilicon.formats.kernels.torch_blocks import block_axis
-from presilicon.formats.rounding import Key, Stochastic
+from presilicon.formats.kernels.torch_kernels import block_axis
+from presilicon.formats.rounding import Key, Mode, Stochastic
 
 _NUMBERS, _SCALED, _NVFP4 = range(3)
 _APPLY = {"divide": 0, "reciprocal": 1, "multiply": 2}
@@ -60,7 +67,7 @@ def largest_magnitude(x: Tensor) -> Tensor:
 
 
 def round_by_channel(
-    x: Tensor, scale: Tensor, axis: int | None, grid: Grid, mode: str | Stochastic, key: Key, out: Tensor | None
+    x: Tensor, scale: Tensor, axis: int | None, grid: Grid, mode: Mode, key: Key, out: Tensor | None
 ) -> Tensor:
     """`x` over its channels' scales, on a grid, times the scales."""
     transfer = plan_transfer(x, out, isinstance(mode, Stochastic), in_rows=True)
@@ -76,7 +83,7 @@ def round_by_channel(
 
 
 def round_nvfp4(
-    x: Tensor, fmt: Nvfp4, mode: str | Stochastic, key: Key, out: Tensor | None, scales: Tensor | None = None
+    x: Tensor, fmt: Nvfp4, mode: Mode, key: Key, out: Tensor | None, scales: Tensor | None = None
 ) -> Tensor:
     """`x` in NVFP4; `x` is not empty. With `scales`, that of the tensor goes there and not into the result."""
     axis = block_axis(tuple(x.shape), fmt)
@@ -85,15 +92,13 @@ def round_nvfp4(
     return _round(transfer, tiling, grid_of(ELEMENT_FORMAT), mode, key, given, _nvfp4_facts(fmt), scales=scales)
 
 
-def round_scaled(
-    x: Tensor, fmt: Scaled, amax: Tensor | None, mode: str | Stochastic, key: Key, out: Tensor | None
-) -> Tensor:
+def round_scaled(x: Tensor, fmt: Scaled, amax: Tensor | None, mode: Mode, key: Key, out: Tensor | None) -> Tensor:
     """`x` in a scaled format, with the largest magnitudes of `x` or a given one; `x` is not empty."""
     return _scaled(x, fmt, amax, mode, key, out, is_apart=False)[0]
 
 
 def take_apart(
-    x: Tensor, fmt: Scaled | Nvfp4, amax: Tensor | None, mode: str | Stochastic, key: Key, dtype: torch.dtype
+    x: Tensor, fmt: Scaled | Nvfp4, amax: Tensor | None, mode: Mode, key: Key, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """The codes of `x` in a type that holds them, and their float32 scales, as `taken_apart` has them."""
     out = torch.empty_like(x, dtype=dtype)
@@ -104,7 +109,7 @@ def take_apart(
 
 
 def _scaled(
-    x: Tensor, fmt: Scaled, amax: Tensor | None, mode: str | Stochastic, key: Key, out: Tensor | None, is_apart: bool
+    x: Tensor, fmt: Scaled, amax: Tensor | None, mode: Mode, key: Key, out: Tensor | None, is_apart: bool
 ) -> tuple[Tensor, Tensor]:
     axis = None if fmt.per == "tensor" else block_axis(tuple(x.shape), fmt)
     transfer, tiling = plan_groups(x, out, axis, fmt.group_size, fmt.is_square, isinstance(mode, Stochastic))
@@ -155,7 +160,7 @@ def _round(
     transfer: Transfer,
     tiling: Tiling,
     grid: Grid,
-    mode: str | Stochastic,
+    mode: Mode,
     key: Key,
     given: Tensor | None,
     constants: dict[str, Any],

@@ -3,7 +3,8 @@
 A `Grid` is the set of float32 values that a format holds, as a rounding circuit sees it: `mantissa` bits in every
 binade from `low` up, one constant step below it, and limits. Floats are grids as they are; fixed point is a grid whose
 constant step reaches up to its limit; a block format is a grid that moves with each block's exponent. One mechanism
-rounds all of them, on every device.
+rounds all of them, on every device. A core is a way to do it; `core_for` chooses the fastest that is exact for a grid
+and a mode.
 """
 
 import struct
@@ -12,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from presilicon.base import FormatError
+from presilicon.formats.rounding import Mode, Stochastic
 
 if TYPE_CHECKING:
     from presilicon.formats.families.block import BlockFloat
@@ -109,3 +111,45 @@ def block_grid_of(fmt: "BlockFloat | Mx") -> BlockGrid:
     0
     """
     return fmt.block_grid()
+
+
+NEAREST_EVEN, NEAREST_AWAY, TOWARD_ZERO, UP, DOWN, COUNTER, LFSR = range(7)
+_MODES = ("nearest-even", "nearest-away", "toward-zero", "up", "down", "counter", "lfsr")
+"""Rounding modes, with the sources of random ones, in the order of their ids."""
+GENERAL, LIFTED, LEVEL, FLAT, SPLIT = range(5)
+
+
+def mode_number(mode: Mode) -> int:
+    """The kernels' id of a rounding mode."""
+    return _MODES.index(mode.source if isinstance(mode, Stochastic) else mode)
+
+
+def core_for(grid: Grid, mode: int) -> int:
+    """The fastest core that is exact for a grid and a mode."""
+    top = max(grid.max_positive, grid.max_negative) >> 23
+    random = mode in (COUNTER, LFSR)
+    if not (random or mode == NEAREST_EVEN) or grid.mantissa == 0:
+        return GENERAL
+    if grid.low <= 1:
+        return GENERAL if random and grid.mantissa == 23 else FLAT
+    level = top < grid.low
+    if grid.low < grid.mantissa + 25 or top + 23 - grid.mantissa > 254 or (grid.mantissa == 23 and not level):
+        return GENERAL
+    if random and grid.mantissa <= 7:
+        return SPLIT
+    return LEVEL if level else LIFTED
+
+
+def fast_scales(block: BlockGrid, core: int) -> tuple[int, int]:
+    """The first and last scale exponent at which the moved grid still has limits that are normal numbers."""
+    grid = block.grid
+    top, bottom = (choose(grid.max_positive, grid.max_negative) >> 23 for choose in (max, min))
+    first = max((1 if core == GENERAL else grid.mantissa + 25) - grid.low, 1 - bottom)
+    reach = max(top, grid.low) if core == LEVEL else top
+    return first, min(231 + grid.mantissa - reach, 254 - grid.low, 126 - block.emax)
+
+
+def is_plain(grid: Grid) -> bool:
+    """Whether the limits are the same for both signs and -0 and subnormals exist, as in most floats."""
+    sides = (grid.max_positive, grid.over_positive) == (grid.max_negative, grid.over_negative)
+    return sides and grid.tiny == 0 and bool(grid.negative_zero)

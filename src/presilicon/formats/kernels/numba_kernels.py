@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 
-from presilicon.formats.kernels.cores import (
+from presilicon.formats.kernels.grid import (
     COUNTER,
     DOWN,
     FLAT,
@@ -31,10 +31,11 @@ from presilicon.formats.kernels.cores import (
     SPLIT,
     TOWARD_ZERO,
     UP,
+    BlockGrid,
+    Grid,
     fast_scales,
 )
-from presilicon.formats.kernels.grid import BlockGrid, Grid
-from presilicon.formats.rounding import LFSR_BITS, WEYL, Key, Stochastic, lfsr_states
+from presilicon.formats.rounding import LFSR_BITS, WEYL, Key, Mode, Stochastic, lfsr_states
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -354,6 +355,18 @@ def wrap_numbers(words: Any, span: Any, top: Any) -> None:
         value = np.uint32(words[i]).view(np.float32)
         inside = np.float32(value - np.float32(span * np.floor(np.float32(value / span))))
         words[i] = np.float32(np.float32(inside - span) if inside >= top else inside).view(np.uint32)
+
+
+@compiled
+def look_up_short(words: Any, table: Any, out: Any, start: int, stop: int) -> bool:
+    """The codes of float32 numbers with 16 zeros at their end; false if one has others, or is not in the table (-1)."""
+    rest, least = np.uint32(0), 0
+    for i in range(start, stop):
+        rest |= words[i] & np.uint32(0xFFFF)
+        code = table[words[i] >> np.uint32(16)]
+        least |= code
+        out[i] = code
+    return bool(rest == 0) and least >= 0
 
 
 @compiled
@@ -792,7 +805,7 @@ def grid_words(grid: Grid) -> Any:
     return np.array(grid.words(), dtype=np.uint32)
 
 
-def draw_words(mode: str | Stochastic, key: Key, block: int) -> Any:
+def draw_words(mode: Mode, key: Key, block: int) -> Any:
     """Key words and bit mask of a 2^32-element block, as the kernels take them."""
     if not isinstance(mode, Stochastic):
         return _NO_DRAW

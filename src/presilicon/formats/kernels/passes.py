@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from presilicon.base import torch
 from presilicon.formats.format import MOST_LISTED_BITS
-from presilicon.formats.rounding import Key, Stochastic
+from presilicon.formats.rounding import Key, Mode, Stochastic
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,14 +53,14 @@ def compiled_passes(x: "Tensor") -> ModuleType | None:
     return None
 
 
-def cpu_passes_for(x: "Tensor", mode: str | Stochastic) -> ModuleType | None:
+def cpu_passes_for(x: "Tensor", mode: Mode) -> ModuleType | None:
     """The compiled passes for value lists, which only CPUs have."""
     if x.device.type != "cpu" or x.numel() == 0 or (isinstance(mode, Stochastic) and x.numel() > 2**32):
         return None
     return compiled_passes(x)
 
 
-def scaled_passes_for(x: "Tensor", mode: str | Stochastic, fmt: "BlockFormat | None" = None) -> ModuleType | None:
+def scaled_passes_for(x: "Tensor", mode: Mode, fmt: "BlockFormat | None" = None) -> ModuleType | None:
     """The compiled passes for scales that are not powers of two, of `fmt`'s groups if it has such."""
     if x.numel() == 0 or compiled_passes(x) is None or (isinstance(mode, Stochastic) and x.numel() > 2**32):
         return None
@@ -89,7 +89,7 @@ def deliver(result: "Tensor", out: "Tensor | None") -> "Tensor":
     return result if out is None else out.copy_(result)
 
 
-def round_on_grid(x: "Tensor", grid: "Grid", mode: str | Stochastic, key: Key, out: "Tensor | None") -> "Tensor":
+def round_on_grid(x: "Tensor", grid: "Grid", mode: Mode, key: Key, out: "Tensor | None") -> "Tensor":
     """`x` on a grid, written to `out` or a new tensor."""
     passes = compiled_passes(x)
     if passes is not None:
@@ -111,21 +111,18 @@ def wrap_around(values: "Tensor", integer: int, signed: bool) -> "Tensor":
     return wrap(values, integer, signed)
 
 
-def round_in_blocks(
-    x: "Tensor", fmt: "PowerBlocks", mode: str | Stochastic, key: Key, out: "Tensor | None"
-) -> "Tensor":
+def round_in_blocks(x: "Tensor", fmt: "PowerBlocks", mode: Mode, key: Key, out: "Tensor | None") -> "Tensor":
     """`x` in a format with a power of two per block, written to `out` or a new tensor."""
     passes = compiled_passes(x)
     if passes is not None and not (isinstance(mode, Stochastic) and x.numel() > 2**32):
         result: Tensor = passes.round_blocks(x, fmt, mode, key, out)
         return result
-    from presilicon.formats.kernels import torch_blocks
-    from presilicon.formats.kernels.torch_kernels import draw_words
+    from presilicon.formats.kernels.torch_kernels import draw_words, round_blocks
 
-    return deliver(torch_blocks.round_blocks(x, fmt, mode, draw_words(x, mode, key)), out)
+    return deliver(round_blocks(x, fmt, mode, draw_words(x, mode, key)), out)
 
 
-def round_to_values(x: "Tensor", fmt: "Format", mode: str | Stochastic, key: Key, out: "Tensor | None") -> "Tensor":
+def round_to_values(x: "Tensor", fmt: "Format", mode: Mode, key: Key, out: "Tensor | None") -> "Tensor":
     """`x` in a format whose values are listed, written to `out` or a new tensor."""
     passes = cpu_passes_for(x, mode) if fmt.bits <= MOST_LISTED_BITS else None
     if passes is not None:

@@ -10,14 +10,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from presilicon.base import FormatError
-from presilicon.formats.rounding import Key, Stochastic, check_rounding, random_word
+from presilicon.formats.rounding import Key, Mode, Stochastic, check_rounding, random_word
 
 if TYPE_CHECKING:
     from presilicon.formats.format import Format
 
 
 def quantize_value(
-    x: float, fmt: "Format", rounding: str | Stochastic | None = None, key: Key | None = None, index: int = 0
+    x: float, fmt: "Format", rounding: Mode | None = None, key: Key | None = None, index: int = 0
 ) -> float:
     """One number in a format, rounded once from its exact value.
 
@@ -29,12 +29,12 @@ def quantize_value(
     return fmt.round_value(x, mode, word_of(key or Key(), index, mode))
 
 
-def word_of(key: Key, index: int, mode: str | Stochastic) -> int:
+def word_of(key: Key, index: int, mode: Mode) -> int:
     """The random word of an element; 0 if the mode draws none."""
     return random_word(key, index, mode.source) if isinstance(mode, Stochastic) else 0
 
 
-def round_integer(ratio: Fraction, mode: str | Stochastic, negative: bool, odd_below: bool, word: int) -> int:
+def round_integer(ratio: Fraction, mode: Mode, negative: bool, odd_below: bool, word: int) -> int:
     """A non-negative ratio as an integer.
 
     `odd_below` says whether the code of floor(ratio) is odd: ties go to the even code. `word` holds 32 random bits.
@@ -61,7 +61,7 @@ def round_integer(ratio: Fraction, mode: str | Stochastic, negative: bool, odd_b
     return whole + int(away)
 
 
-def points_away(mode: str | Stochastic, negative: bool) -> bool:
+def points_away(mode: Mode, negative: bool) -> bool:
     """Whether a magnitude above the largest value overflows; else the rounding brings it back to the largest."""
     directed = {"toward-zero": False, "up": not negative, "down": negative}
     return isinstance(mode, Stochastic) or directed.get(mode, True)
@@ -79,7 +79,7 @@ def goes_away_randomly(share: float, mode: Stochastic, word: int) -> bool:
     return math.floor(share * 2**24) + drawn >= 2**24
 
 
-def round_listed_value(x: float, values: tuple[float, ...], mode: str | Stochastic, word: int) -> float:
+def round_listed_value(x: float, values: tuple[float, ...], mode: Mode, word: int) -> float:
     """`x` in a format given by the values of its codes; ties go to the even code.
 
     For nearest and random rounding an infinity lies as far beyond the last number as that is from the one before.

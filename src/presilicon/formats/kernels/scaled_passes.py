@@ -13,13 +13,12 @@ from torch import Tensor
 from presilicon.formats.families.nvfp import ELEMENT_FORMAT, LEAST_SCALES, SCALE_FORMAT, Nvfp4
 from presilicon.formats.families.scaled import Scaled
 from presilicon.formats.kernels import numba_kernels
-from presilicon.formats.kernels.cores import LFSR, core_for, is_plain, mode_number
 from presilicon.formats.kernels.cpu_passes import dense, is_one, words_of
-from presilicon.formats.kernels.grid import Grid, grid_of
+from presilicon.formats.kernels.grid import LFSR, Grid, core_for, grid_of, is_plain, mode_number
 from presilicon.formats.kernels.numba_kernels import DIVIDE, DIVIDE_NUMBERS, MULTIPLY, MULTIPLY_NUMBERS
 from presilicon.formats.kernels.threads import split_over_threads
-from presilicon.formats.kernels.torch_blocks import block_axis
-from presilicon.formats.rounding import Key, Stochastic
+from presilicon.formats.kernels.torch_kernels import block_axis
+from presilicon.formats.rounding import Key, Mode
 
 _NEAR = 1 << 16
 """Elements of a tensor with one scale that are worked on together."""
@@ -102,7 +101,7 @@ def largest_magnitude(x: Tensor) -> Tensor:
 
 
 def round_by_channel(
-    x: Tensor, scale: Tensor, axis: int | None, grid: Grid, mode: str | Stochastic, key: Key, out: Tensor | None
+    x: Tensor, scale: Tensor, axis: int | None, grid: Grid, mode: Mode, key: Key, out: Tensor | None
 ) -> Tensor:
     """`x` over its channels' scales, on a grid, times the scales."""
     numbers = scale.reshape(-1).numpy()
@@ -110,7 +109,7 @@ def round_by_channel(
     return _round(x, layout, DIVIDE_NUMBERS, grid, mode, key, out, lambda words: (numbers, numbers))
 
 
-def round_nvfp4(x: Tensor, fmt: Nvfp4, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
+def round_nvfp4(x: Tensor, fmt: Nvfp4, mode: Mode, key: Key, out: Tensor | None) -> Tensor:
     """`x` in NVFP4; `x` is not empty."""
     layout = _layout(tuple(x.shape), fmt)
 
@@ -130,9 +129,7 @@ def _nvfp4_facts(fmt: Nvfp4) -> tuple[Any, ...]:
     return fmt.tensor_scale, fmt.apply == "divide", fmt.apply == "reciprocal", least, words
 
 
-def round_scaled(
-    x: Tensor, fmt: Scaled, amax: Tensor | None, mode: str | Stochastic, key: Key, out: Tensor | None
-) -> Tensor:
+def round_scaled(x: Tensor, fmt: Scaled, amax: Tensor | None, mode: Mode, key: Key, out: Tensor | None) -> Tensor:
     """`x` in a scaled format, with the largest magnitudes of `x` or a given one; `x` is not empty."""
     layout = _layout(tuple(x.shape), fmt)
 
@@ -187,7 +184,7 @@ def _grid_facts(grid: Grid, number: int) -> tuple[int, bool, Any]:
 
 
 def _round(
-    x: Tensor, layout: _Layout, how: int, grid: Grid, mode: str | Stochastic, key: Key, out: Tensor | None,
+    x: Tensor, layout: _Layout, how: int, grid: Grid, mode: Mode, key: Key, out: Tensor | None,
     factors_of: Callable[[Any], tuple[Any, Any]],
 ) -> Tensor:  # fmt: skip
     """`x` rounded between two factors per group, which `factors_of` computes from the words of `x`."""

@@ -295,7 +295,7 @@ _SHORT_CALLS = 1 << 16
 
 def _known_codes(x: Tensor, fmt: UserFormat) -> Tensor | None:
     """The codes of numbers with 16 zeros at their end, as values of narrow formats have; None if there are others."""
-    from presilicon.formats.kernels.user_lookup import look_up_short
+    from presilicon.formats.kernels.numba_kernels import look_up_short
 
     if fmt.has_state("convert") or x.numel() == 0:
         return None

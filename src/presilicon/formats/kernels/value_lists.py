@@ -15,7 +15,7 @@ from torch import Tensor
 from presilicon.base import FormatError
 from presilicon.formats.format import MOST_LISTED_BITS
 from presilicon.formats.kernels.torch_kernels import draw_words
-from presilicon.formats.rounding import Key, Stochastic
+from presilicon.formats.rounding import Key, Mode, Stochastic
 
 if TYPE_CHECKING:
     from presilicon.formats.format import Format
@@ -115,14 +115,14 @@ def bounded_list(
     )
 
 
-def encode_listed(x: Tensor, fmt: "Format", mode: str | Stochastic, key: Key) -> Tensor:
+def encode_listed(x: Tensor, fmt: "Format", mode: Mode, key: Key) -> Tensor:
     """The codes of `x` (float32 or float64) in a listed format, as int64."""
     listed = value_list(fmt).on(x.device)
     indices = round_to_list(x.to(torch.float64), listed, mode, draw_words(x, mode, key))
     return torch.where(indices < 0, listed.nan_code, listed.codes[indices.clamp(min=0)])
 
 
-def round_listed(x: Tensor, fmt: "Format", mode: str | Stochastic, words: Tensor | None) -> Tensor:
+def round_listed(x: Tensor, fmt: "Format", mode: Mode, words: Tensor | None) -> Tensor:
     """`x` (float64) in a listed format."""
     listed = value_list(fmt).on(x.device)
     indices = round_to_list(x, listed, mode, words)
@@ -146,7 +146,7 @@ def scaled_values(fmt: "Format", scale: float) -> list[float] | None:
     return products
 
 
-def round_to_list(x: Tensor, listed: ValueList, mode: str | Stochastic, words: Tensor | None) -> Tensor:
+def round_to_list(x: Tensor, listed: ValueList, mode: Mode, words: Tensor | None) -> Tensor:
     """The indices in the list that `x` (float64) is rounded to; infinities saturate, and NaN gives `listed.nan`."""
     directed = mode in ("toward-zero", "up", "down")
     values = listed.values if directed else listed.ends

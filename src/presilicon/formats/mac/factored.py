@@ -8,7 +8,7 @@ from presilicon.formats.families.float import Float
 from presilicon.formats.families.nvfp import Nvfp4
 from presilicon.formats.families.scaled import Scaled
 from presilicon.formats.format import Format
-from presilicon.formats.rounding import Key, Stochastic
+from presilicon.formats.rounding import Key, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +84,7 @@ def block_of(fmt: Format) -> int:
 
 
 def factored(
-    x: "Tensor", fmt: Format, mode: "str | Stochastic | None", key: Key | None, *, amax: "Tensor | None" = None
+    x: "Tensor", fmt: Format, mode: "Mode | None", key: Key | None, *, amax: "Tensor | None" = None
 ) -> Factored:
     """A tensor in a format with float32 scales, taken apart; `amax` as in `Scaled.round_with`.
 

@@ -17,13 +17,13 @@ from presilicon.formats.mac.gpu_levels import (
     ODD,
     WIDE,
     half_type,
-    is_plain,
+    is_plain_float,
     levels_of,
     tile_levels,
 )
 from presilicon.formats.mac.plan import NEAREST_EVEN, MacPlan, kernel_mode, wide_grid
 from presilicon.formats.mac.unit import FLOAT32
-from presilicon.formats.rounding import Key, Stochastic
+from presilicon.formats.rounding import Key, Mode, Stochastic
 
 TILES = {HALF: (16, 256, 4), NARROW: (64, 64, 4), WIDE: (16, 64, 2), ODD: (16, 64, 2), EXACT: (32, 32, 4)}
 """Rows and columns of outputs per program, and warps: the fastest on an H200 (benchmarks/gpu_matmul.py --sweep)."""
@@ -182,7 +182,7 @@ def join_of(plan: MacPlan, is_large: bool) -> dict[str, Any]:
     largest = value_of_bits(grid.max_positive)
     if grid == grid_of(FLOAT32) and mode == NEAREST_EVEN:
         return ways | {"JOIN": 1}
-    if is_large or mode in ("up", "down") or not is_plain(grid) or not math.isnan(value_of_bits(grid.nan)):
+    if is_large or mode in ("up", "down") or not is_plain_float(grid) or not math.isnan(value_of_bits(grid.nan)):
         return ways
     if mode != NEAREST_EVEN:
         return ways | {"JOIN": 3} | _in_high_half(grid, mode)
@@ -196,7 +196,7 @@ def join_of(plan: MacPlan, is_large: bool) -> dict[str, Any]:
     return ways | {"JOIN": 2, "LOW": grid.low << 23, "UP": (23 - grid.mantissa << 23) + 0x400000, "LIMIT": limit}
 
 
-def _in_high_half(grid: Grid, mode: str | Stochastic) -> dict[str, int]:
+def _in_high_half(grid: Grid, mode: Mode) -> dict[str, int]:
     """The constants of `triton_rounding._round_high`."""
     beyond = grid.max_positive if mode == "toward-zero" else grid.over_positive
     if mode == NEAREST_EVEN:

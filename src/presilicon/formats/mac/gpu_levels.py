@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from presilicon.formats.families.float import Float
-from presilicon.formats.kernels import cores
-from presilicon.formats.kernels.grid import Grid, grid_of, value_of_bits
+from presilicon.formats.kernels.grid import Grid, grid_of, is_plain, value_of_bits
 from presilicon.formats.mac import plain, triton_sums
 from presilicon.formats.mac.plan import NEAREST_EVEN, MacPlan
 
@@ -39,12 +38,14 @@ def half_type(plan: MacPlan) -> torch.dtype | None:
 def _is_wide(plan: MacPlan) -> bool:
     """Whether `wide_kernel` has the unit's grid and rounding."""
     mode = plan.partial_mode
-    return plan.product is None and is_plain(plan.partial) and mode == plan.total_mode and mode not in ("up", "down")
+    return (
+        plan.product is None and is_plain_float(plan.partial) and mode == plan.total_mode and mode not in ("up", "down")
+    )
 
 
-def is_plain(grid: Grid) -> bool:
+def is_plain_float(grid: Grid) -> bool:
     """Whether a grid is that of a float with subnormals, -0, equal limits on both sides and 1 to 20 mantissa bits."""
-    return cores.is_plain(grid) and 0 < grid.mantissa <= 20
+    return is_plain(grid) and 0 < grid.mantissa <= 20
 
 
 class _Ranges(NamedTuple):

@@ -2,7 +2,6 @@
 
 import math
 from functools import cache
-from typing import TYPE_CHECKING
 
 from presilicon.base import FormatError, torch
 from presilicon.formats.kernels.passes import has_numba, has_triton
@@ -14,20 +13,17 @@ from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.quantization import quantize
 from presilicon.formats.rounding import Key
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 def matmul(
-    a: "Tensor | Patches | Factored",
-    b: "Tensor | Patches | Factored",
+    a: "torch.Tensor | Patches | Factored",
+    b: "torch.Tensor | Patches | Factored",
     mac: MacUnit,
     *,
     key: Key | None = None,
-    bias: "Tensor | None" = None,
-    out: "Tensor | None" = None,
+    bias: "torch.Tensor | None" = None,
+    out: "torch.Tensor | None" = None,
     library: bool = True,
-) -> "Tensor":
+) -> "torch.Tensor":
     """The matrix product of `a` and `b`, every multiply and add done as `mac` does it.
 
     The bits are those of exact arithmetic rounded where the unit rounds, for all float32 values: NaN, infinities,
@@ -95,7 +91,7 @@ def matmul(
     return result if out is None else out.detach().copy_(result)
 
 
-def _emulated(a: "Tensor", b: "Tensor", mac: MacUnit, plan: "MacPlan | None", key: Key) -> "Tensor":
+def _emulated(a: "torch.Tensor", b: "torch.Tensor", mac: MacUnit, plan: "MacPlan | None", key: Key) -> "torch.Tensor":
     """The product by the fastest implementation for the device that computes every sum as the unit does."""
     left, right = as_batches(a, b)
     if plan is not None and mac.left is not None and has_tensor_cores(a.device):
@@ -124,7 +120,7 @@ def _emulated(a: "Tensor", b: "Tensor", mac: MacUnit, plan: "MacPlan | None", ke
     return plain.multiply(left, right, plan, key)
 
 
-def _check_operand(name: str, x: "Tensor", mac: MacUnit) -> "Tensor":
+def _check_operand(name: str, x: "torch.Tensor", mac: MacUnit) -> "torch.Tensor":
     if not isinstance(x, torch.Tensor):
         raise FormatError(f"{mac}: {name} must be a torch tensor, not {type(x).__name__}; try torch.as_tensor(...)")
     problem = ""
@@ -145,12 +141,10 @@ def _check_operand(name: str, x: "Tensor", mac: MacUnit) -> "Tensor":
 @cache
 def operand_types() -> "frozenset[torch.dtype]":
     """The types of tensors that are multiplied."""
-    return frozenset(
-        (torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2),
-    )
+    return frozenset((torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2))
 
 
-def result_shape(a: "Tensor", b: "Tensor", mac: MacUnit) -> "tuple[int, ...]":
+def result_shape(a: "torch.Tensor", b: "torch.Tensor", mac: MacUnit) -> "tuple[int, ...]":
     """The shape of the product, by the rules of `torch.matmul`."""
     rows = a.shape[-2:-1]
     depth, columns = (b.shape[0], b.shape[1:1]) if b.dim() == 1 else (b.shape[-2], b.shape[-1:])
@@ -167,7 +161,7 @@ def result_shape(a: "Tensor", b: "Tensor", mac: MacUnit) -> "tuple[int, ...]":
     return batches + rows + columns
 
 
-def as_batches(a: "Tensor", b: "Tensor") -> "tuple[Tensor, Tensor]":
+def as_batches(a: "torch.Tensor", b: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
     """The operands as (batches, M, K) and (batches, K, N), or one batch where `b` is shared."""
     a = a.unsqueeze(0) if a.dim() == 1 else a
     b = b.unsqueeze(1) if b.dim() == 1 else b

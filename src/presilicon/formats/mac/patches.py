@@ -2,12 +2,8 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from presilicon.base import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +20,7 @@ class Patches:
     [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]
     """
 
-    x: "Tensor"
+    x: "torch.Tensor"
     """(batch, channels, ...)."""
     kernel: tuple[int, ...]
     positions: tuple[int, ...]
@@ -63,7 +59,7 @@ class Patches:
             gap=one + self.gap,
         )
 
-    def dense(self) -> "Tensor":
+    def dense(self) -> "torch.Tensor":
         """The matrices in memory."""
         from torch.nn import functional
 
@@ -83,10 +79,10 @@ class Patches:
         x = x.view(x.shape[0], self.groups, -1, *x.shape[2:]) if self.groups > 1 else x.unsqueeze(1)
         position_axes, kernel_axes = range(3, 3 + spatial), range(3 + spatial, 3 + 2 * spatial)
         x = x.permute(1, 0, *position_axes, *kernel_axes, 2)
-        matrices: Tensor = x.flatten(2 + spatial).flatten(1, 1 + spatial)
+        matrices: torch.Tensor = x.flatten(2 + spatial).flatten(1, 1 + spatial)
         return matrices.view(dtype)
 
-    def _spread(self, x: "Tensor") -> "Tensor":
+    def _spread(self, x: "torch.Tensor") -> "torch.Tensor":
         """The inputs with zeros in the gaps."""
         if all(gap == 1 for gap in self.gap):
             return x

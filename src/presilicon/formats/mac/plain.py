@@ -10,7 +10,7 @@ from torch import Tensor
 from presilicon.formats.kernels.grid import Grid
 from presilicon.formats.kernels.torch_kernels import power_of_two, random_words, round_to_grid
 from presilicon.formats.mac.plan import SUM_FLOOR, SUM_LIMIT, ZERO_EXPONENT, MacPlan
-from presilicon.formats.rounding import Key, Stochastic
+from presilicon.formats.rounding import Key, Mode, Stochastic
 
 _NOTHING = -2000
 """Exponent where there is none."""
@@ -38,7 +38,7 @@ class _Unit:
         self.a, self.b, self.plan, self.key, self.outputs = a, b, plan, key, outputs
         self.draws = 0
 
-    def round(self, x: Tensor, grid: Grid, mode: str | Stochastic) -> Tensor:
+    def round(self, x: Tensor, grid: Grid, mode: Mode) -> Tensor:
         words = None
         if isinstance(mode, Stochastic):
             words = random_words(self.key, mode, self.draws, self.outputs, x.device).view(x.shape)
@@ -127,7 +127,7 @@ def exponent_of(x: Tensor) -> Tensor:
     return ((x.view(torch.int64) >> 52) & 0x7FF) - 1023
 
 
-def add_odd(x: Tensor, y: Tensor, mode: str | Stochastic) -> Tensor:
+def add_odd(x: Tensor, y: Tensor, mode: Mode) -> Tensor:
     """The sum of two float64 tensors, rounded to odd."""
     total = x + y
     part = total - x

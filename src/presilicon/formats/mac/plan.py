@@ -7,10 +7,9 @@ from typing import Literal
 
 from presilicon.base import FormatError
 from presilicon.formats.format import Format
-from presilicon.formats.kernels.cores import mode_number
-from presilicon.formats.kernels.grid import Grid, grid_of, value_of_bits
+from presilicon.formats.kernels.grid import Grid, grid_of, mode_number, value_of_bits
 from presilicon.formats.mac.unit import FLOAT32, MacUnit
-from presilicon.formats.rounding import Stochastic
+from presilicon.formats.rounding import Mode, Stochastic
 
 NEAREST_EVEN = "nearest-even"
 
@@ -28,11 +27,11 @@ class MacPlan:
 
     product: Grid | None
     """None: products are exact."""
-    product_mode: str | Stochastic
+    product_mode: Mode
     partial: Grid
-    partial_mode: str | Stochastic
+    partial_mode: Mode
     total: Grid
-    total_mode: str | Stochastic
+    total_mode: Mode
     order: Literal["lanes", "pairwise", "aligned"]
     """`lanes` stands for sequential, chunked and systolic alike."""
     chunk: int | None
@@ -129,7 +128,7 @@ LIFTED = 7
 """The kernels' id of nearest-even once more, in fewer operations, for grids with a mantissa."""
 
 
-def kernel_mode(mode: str | Stochastic, grid: Grid) -> int:
+def kernel_mode(mode: Mode, grid: Grid) -> int:
     """The kernels' id of a rounding mode on a grid."""
     number = mode_number(mode)
     return LIFTED if number == mode_number(NEAREST_EVEN) and grid.mantissa > 0 else number

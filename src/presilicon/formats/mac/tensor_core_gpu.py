@@ -16,7 +16,7 @@ from presilicon.formats.mac.patches import Patches
 from presilicon.formats.mac.tensor_core import INSTRUCTIONS, Instruction, holds, tensor_core
 from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.quantization import quantize
-from presilicon.formats.rounding import Key, Stochastic, check_rounding
+from presilicon.formats.rounding import Key, Mode, check_rounding
 
 _TYPES = {
     "e4m3": torch.float8_e4m3fn,
@@ -58,7 +58,7 @@ def operand_type(instruction: Instruction) -> torch.dtype:
     return _TYPES[instruction.name]
 
 
-def typed_operand(x: Tensor, fmt: Format, mode: str | Stochastic | None, key: Key | None) -> Tensor | None:
+def typed_operand(x: Tensor, fmt: Format, mode: Mode | None, key: Key | None) -> Tensor | None:
     """A float32 tensor in a format, as numbers of the type that tensor cores read; None if no instruction holds it."""
     instruction = _instruction_of(fmt)
     if instruction is None or instruction.name == "tf32" or x.dtype is not torch.float32 or x.numel() == 0:

@@ -10,7 +10,7 @@ from presilicon.formats.families.float import Float
 from presilicon.formats.format import Format
 from presilicon.formats.grammar import parse_rounding
 from presilicon.formats.mac.processing import ProcessingUnit, VectorUnit
-from presilicon.formats.rounding import Stochastic
+from presilicon.formats.rounding import Mode, Stochastic
 
 Order = Literal["sequential", "chunked", "pairwise", "systolic", "aligned"]
 ORDERS: tuple[str, ...] = get_args(Order)
@@ -164,7 +164,7 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 raise FormatError(f"{name} must be a floating-point format, not {fmt}")
 
     @property
-    def rounding_mode(self) -> str | Stochastic:
+    def rounding_mode(self) -> Mode:
         """The rounding as `quantize` takes it."""
         return parse_rounding(self.rounding)
 

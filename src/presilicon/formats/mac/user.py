@@ -358,7 +358,7 @@ def _multiply_compiled(
     target = out.numpy()
     wrong: list[int] = []
     if unit is None and _prefers_tables(fmt, fused, batches * rows * depth * columns):
-        from presilicon.formats.mac.user_kernels import table_kernel
+        from presilicon.formats.mac.numba_kernels import table_kernel
 
         step, joins = tables_of(fmt, fused), operation_table(fmt, "add")
         tables = (step.index, step.rows, np.uint32(fmt.bits), joins)

@@ -52,7 +52,7 @@ def multiply(left: Tensor, right: Tensor, mac: MacUnit, sums: Sums, states: Tens
 
 
 def _by_tables(left: Tensor, right: Tensor, mac: MacUnit, fmt: UserFormat, sums: Sums) -> Tensor:
-    from presilicon.formats.mac.triton_user import table_kernel
+    from presilicon.formats.mac.triton_kernels import table_kernel
 
     out, grid, sizes = _outputs(left, right)
     tables = _tables_on(fmt, is_fused(mac), left.device)

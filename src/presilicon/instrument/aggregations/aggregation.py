@@ -8,20 +8,16 @@ A package adds an aggregation with an entry point in the group `presilicon.aggre
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from presilicon.base import ConfigError, ExtensionPoint, did_you_mean, located, np
 from presilicon.designs import Hardware
-from presilicon.instrument.aggregations.counts import CountWarning, check_counts
 from presilicon.instrument.aggregations.histograms import tracking_boundaries
 from presilicon.instrument.aggregations.pairs import PairSource
-from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents
+from presilicon.instrument.aggregations.parts import AggregationCode, CountWarning, FrameContents, check_counts
 from presilicon.instrument.firmware.language import Firmware
 from presilicon.instrument.model.words import count_limit, values_of
 from presilicon.records import ReadingFigure
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 WINDOW = "window"
 """Option of aggregations with a running average: the number of looks that it covers."""
@@ -58,7 +54,7 @@ class Aggregation:
     average: RunningAverage | None = None
     shares: Mapping[str, str] = field(default_factory=dict)
     """Figures that are the share of a count in all elements: the figure's name and that of the count."""
-    by_node: Callable[[Mapping[str, Any]], "NDArray[Any] | None"] | None = None
+    by_node: Callable[[Mapping[str, Any]], "np.typing.NDArray[Any] | None"] | None = None
     """Takes the results; returns a number per node (or per element), shown as bars."""
     figures: tuple[ReadingFigure, ...] = ()
     """Results that are worth a curve; others show histograms or nodes."""

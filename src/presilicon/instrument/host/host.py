@@ -17,10 +17,9 @@ from msgspec.structs import replace
 from presilicon.base import ConfigError, located, unknown
 from presilicon.designs import Hardware, Instrument
 from presilicon.instrument.aggregations import BuiltAggregation, aggregation
-from presilicon.instrument.aggregations.counts import CountWarning
 from presilicon.instrument.aggregations.histograms import MovingAverage, bins_moved
 from presilicon.instrument.aggregations.pairs import PairSource
-from presilicon.instrument.aggregations.parts import MAX_NUMBERS
+from presilicon.instrument.aggregations.parts import MAX_NUMBERS, CountWarning
 from presilicon.instrument.firmware.compiler import compile_firmware, frame_words
 from presilicon.instrument.firmware.files import range_rows
 from presilicon.instrument.firmware.image import Image
@@ -130,7 +129,8 @@ class Host:
         self._queue: deque[_Order] = deque()
         self._under_way: tuple[_Order, _State] | None = None
         """An order that was sent, and the state once the chip has taken it."""
-        self._is_foreign = True
+        self.is_foreign = True
+        """Whether the chip runs a program that this host did not send: its frames are words without a meaning."""
         self._moved: dict[int, tuple[_TapProgram, _TapProgram]] = {}
         """Programs with the bins that were counted with and with those that follow, by tap."""
         self.refusals: list[str] = []
@@ -150,11 +150,6 @@ class Host:
     def is_waiting(self) -> bool:
         """Whether an image is not yet answered by the chip."""
         return self._under_way is not None or bool(self._queue)
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether the chip runs a program that this host did not send: its frames are words without a meaning."""
-        return self._is_foreign
 
     def take(self) -> bytes:
         """Bytes for the chip: one image at a time, sent again if the chip does not answer."""
@@ -309,7 +304,7 @@ class Host:
 
     def _frame_words(self, tap: int, program: int) -> int | None:
         tap_program = self._state.programs.get(tap)
-        if tap_program is None or self._is_foreign or program != self._sender.in_force:
+        if tap_program is None or self.is_foreign or program != self._sender.in_force:
             return None
         return frame_words(tap_program.firmware, self.hardware)
 
@@ -319,7 +314,7 @@ class Host:
             order, self._state = self._under_way
             self._under_way = None
             order.ticket.settle()
-            self._is_foreign = self._is_foreign and not order.is_program
+            self.is_foreign = self.is_foreign and not order.is_program
         elif self._under_way is not None and outcome.refusal is not None:
             order, _ = self._under_way
             self._under_way = None
@@ -328,15 +323,15 @@ class Host:
                 self._queue.appendleft(order)
             else:
                 order.ticket.settle(outcome.refusal)
-        self._is_foreign = self._is_foreign or outcome.foreign
+        self.is_foreign = self.is_foreign or outcome.foreign
 
     def _read(self, frame: Frame) -> Reading | None:
         wire, program = self.wires.get(frame.tap), self._state.programs.get(frame.tap)
         if wire is None:
             return None
-        if self._is_foreign or program is None or program.built is None:
+        if self.is_foreign or program is None or program.built is None:
             values = [float(value) for value in values_of(self.hardware, list(frame.words))]
-            name = UNKNOWN if self._is_foreign or program is None else OWN
+            name = UNKNOWN if self.is_foreign or program is None else OWN
             return Reading(wire, frame.number, name, {}, None, values[:MAX_NUMBERS])
         shape = self.shapes.get(frame.tap)
         try:

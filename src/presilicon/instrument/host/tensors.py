@@ -1,14 +1,11 @@
 """Tensors cut into the vectors that a tap offers: one group of N nodes after the other, sample by sample."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from presilicon.base import ConfigError, np
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
-
-def cut_tensor(values: Any, lanes: int) -> "tuple[NDArray[Any], NDArray[np.bool_]]":
+def cut_tensor(values: Any, lanes: int) -> "tuple[np.typing.NDArray[Any], np.typing.NDArray[np.bool_]]":
     """The vectors [V, lanes] and frame ends [V, 2] of a tensor [samples, nodes] of numbers or words.
 
     For each group of `lanes` nodes there is one vector for each sample; lanes beyond the last node are 0. Level 0 ends
@@ -34,7 +31,7 @@ def cut_tensor(values: Any, lanes: int) -> "tuple[NDArray[Any], NDArray[np.bool_
     return vectors, last
 
 
-def cut_pair(x: Any, y: Any, lanes: int) -> "tuple[NDArray[Any], NDArray[np.bool_]]":
+def cut_pair(x: Any, y: Any, lanes: int) -> "tuple[np.typing.NDArray[Any], np.typing.NDArray[np.bool_]]":
     """Two alternating tensors [samples, nodes]: a vector of x, then that of y; level 0 ends with each pair.
 
     >>> vectors, last = cut_pair([[1, 2]], [[3, 4]], 2)
@@ -51,12 +48,12 @@ def cut_pair(x: Any, y: Any, lanes: int) -> "tuple[NDArray[Any], NDArray[np.bool
     return vectors, last
 
 
-def join_tensor(vectors: Any, samples: int, nodes: int) -> "NDArray[Any]":
+def join_tensor(vectors: Any, samples: int, nodes: int) -> "np.typing.NDArray[Any]":
     """The tensor [samples, nodes] that `cut_tensor` cut.
 
     >>> join_tensor([[1, 2], [4, 5], [3, 0], [6, 0]], 2, 3).tolist()
     [[1, 2, 3], [4, 5, 6]]
     """
     groups = np.asarray(vectors).reshape(-1, samples, np.shape(vectors)[1])
-    joined: NDArray[Any] = groups.transpose(1, 0, 2).reshape(samples, -1)[:, :nodes]
+    joined: np.typing.NDArray[Any] = groups.transpose(1, 0, 2).reshape(samples, -1)[:, :nodes]
     return joined

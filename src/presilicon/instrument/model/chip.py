@@ -6,7 +6,7 @@ buffer at its own rate. Frames are dropped by the rules of docs/firmware.md.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from presilicon.base import np
 from presilicon.designs import Hardware, Instrument
@@ -14,10 +14,7 @@ from presilicon.instrument.firmware.image import HEADER, MAGIC, Image, ImageRefu
 from presilicon.instrument.host.stream import Status, StreamWriter
 from presilicon.instrument.model.engine import Block, Engine
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-Vectors = tuple["NDArray[np.int64]", "NDArray[np.bool_]"]
+Vectors = tuple["np.typing.NDArray[np.int64]", "np.typing.NDArray[np.bool_]"]
 """Words [V, N] and the ends of frames [V, 2]; the last vector ends the outer frame."""
 
 

@@ -1,16 +1,13 @@
 """Reference model of the instrument in plain Python: one vector and one chain at a time, slow and obvious."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from presilicon.base import ConfigError, np
 from presilicon.designs import ALU_FUNCTIONS, REDUCE_FUNCTIONS, Hardware
 from presilicon.instrument.firmware.image import Chain, Image
 from presilicon.instrument.model.arithmetic import NAN, arithmetic_of, tree
 from presilicon.instrument.model.engine import Block, Settings, check_feed, check_tap
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Vector = list[int]
 Flags = tuple[bool, bool]
@@ -159,22 +156,22 @@ class Reference:
         return [result] + [0] * (self.hardware.lanes - 1)
 
     @property
-    def scratchpad(self) -> "NDArray[np.int64]":
+    def scratchpad(self) -> "np.typing.NDArray[np.int64]":
         """The words of all rows, [rows, N]."""
         return _array(self._scratchpad)
 
     @property
-    def carried(self) -> "NDArray[np.int64]":
+    def carried(self) -> "np.typing.NDArray[np.int64]":
         """The carried vector."""
         return _array(self._carried)
 
     @property
-    def partial(self) -> "NDArray[np.int64]":
+    def partial(self) -> "np.typing.NDArray[np.int64]":
         """Words that are still in the packer."""
         return _array(self._packer)
 
     @property
-    def first(self) -> "NDArray[np.bool_]":
+    def first(self) -> "np.typing.NDArray[np.bool_]":
         """Whether each tap's next vector is the first of its frames, [taps, 2]."""
         return _array(self._first).astype(bool)
 
@@ -188,5 +185,5 @@ def holds(mask: int, first: Flags, last: Flags) -> bool:
     return mask & ~facts == 0
 
 
-def _array(numbers: Any) -> "NDArray[np.int64]":
+def _array(numbers: Any) -> "np.typing.NDArray[np.int64]":
     return np.array(numbers, dtype=np.int64)

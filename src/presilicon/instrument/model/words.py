@@ -4,13 +4,10 @@ A fixed-point word is a signed integer in steps of the last place; a float word 
 docs/firmware.md defines both.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from presilicon.base import ConfigError, np
 from presilicon.designs import Hardware
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 CLASSES = ("nan", "+inf", "-inf", "subnormal", "zero", "normal")
 """Classes of words, in the order of the bits of a class mask."""
@@ -49,7 +46,7 @@ def count_limit(hardware: Hardware) -> float:
     return min(2.0 ** (hardware.word_mantissa + 1), largest)
 
 
-def to_words(hardware: Hardware, values: Any) -> "NDArray[np.int64]":
+def to_words(hardware: Hardware, values: Any) -> "np.typing.NDArray[np.int64]":
     """Words for numbers, of the same shape: rounded to the element's format to nearest even, then widened.
 
     Fixed point saturates, and NaN becomes 0; a float that is too large becomes infinity.
@@ -75,14 +72,14 @@ def to_words(hardware: Hardware, values: Any) -> "NDArray[np.int64]":
     return _float_words(hardware, numbers) if hardware.is_float else _fixed_words(hardware, numbers)
 
 
-def _fixed_words(hardware: Hardware, numbers: "NDArray[np.float64]") -> "NDArray[np.int64]":
+def _fixed_words(hardware: Hardware, numbers: "np.typing.NDArray[np.float64]") -> "np.typing.NDArray[np.int64]":
     largest = float((1 << hardware.element_bits - 1) - 1)
     with np.errstate(over="ignore"):
         steps = np.rint(np.ldexp(numbers, hardware.fraction_bits))  # a power of two: nothing is lost before rint
     return np.clip(np.where(np.isnan(steps), 0.0, steps), -largest - 1, largest).astype(np.int64)
 
 
-def _float_words(hardware: Hardware, numbers: "NDArray[np.float64]") -> "NDArray[np.int64]":
+def _float_words(hardware: Hardware, numbers: "np.typing.NDArray[np.float64]") -> "np.typing.NDArray[np.int64]":
     element = hardware.element
     mantissa, lowest = element.significand_bits - 1, 1 - element.exponent_bias
     magnitude = np.abs(numbers)
@@ -98,7 +95,7 @@ def _float_words(hardware: Hardware, numbers: "NDArray[np.float64]") -> "NDArray
     return code << (hardware.word_bits - hardware.element_bits)
 
 
-def values_of(hardware: Hardware, words: Any) -> "NDArray[np.float64]":
+def values_of(hardware: Hardware, words: Any) -> "np.typing.NDArray[np.float64]":
     """The numbers that words represent; float64 holds every one exactly.
 
     >>> from presilicon.formats import parse

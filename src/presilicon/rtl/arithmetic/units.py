@@ -1,14 +1,10 @@
 """Arithmetic units: ports and parameters of their circuits, and codes as the bits of wide ports."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from presilicon.base import np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 LEAST_BITS = 65
 """Verilator has ports of this width and more as arrays of 32-bit words."""
@@ -34,14 +30,14 @@ class Circuit(Struct, frozen=True, kw_only=True):
     has_reset: bool = False
 
 
-def port_codes(port: Port, bits: "NDArray[np.uint8]") -> "NDArray[np.int64]":
+def port_codes(port: Port, bits: "np.typing.NDArray[np.uint8]") -> "np.typing.NDArray[np.int64]":
     """The codes [rows, count] of a port from its bits, a row of them per cycle."""
     weights = np.left_shift(np.int64(1), np.arange(port.bits, dtype=np.int64))
-    codes: NDArray[np.int64] = bits.reshape(len(bits), port.count, port.bits).astype(np.int64) @ weights
+    codes: np.typing.NDArray[np.int64] = bits.reshape(len(bits), port.count, port.bits).astype(np.int64) @ weights
     return codes
 
 
-def port_bits(port: Port, column: "NDArray[np.int64] | None", rows: int) -> "NDArray[np.uint8]":
+def port_bits(port: Port, column: "np.typing.NDArray[np.int64] | None", rows: int) -> "np.typing.NDArray[np.uint8]":
     """A column as bits, one row of them per cycle."""
     codes = np.zeros((rows, port.count), np.int64)
     if column is not None:
@@ -49,7 +45,7 @@ def port_bits(port: Port, column: "NDArray[np.int64] | None", rows: int) -> "NDA
     return (codes[:, :, None] >> np.arange(port.bits) & 1).astype(np.uint8).reshape(rows, -1)
 
 
-def pack_bits(bits: "NDArray[np.uint8]") -> "NDArray[np.uint32]":
+def pack_bits(bits: "np.typing.NDArray[np.uint8]") -> "np.typing.NDArray[np.uint32]":
     """Rows of bits as the words of a wide port, the first bit lowest."""
     wide = -(-max(LEAST_BITS, bits.shape[1]) // 32) * 32
     padded = np.pad(bits, ((0, 0), (0, wide - bits.shape[1])))

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from presilicon.base import ConfigError, torch
 from presilicon.formats import Format, MacUnit
@@ -11,9 +10,6 @@ from presilicon.rtl.arithmetic.mac import mac_circuit
 from presilicon.rtl.arithmetic.units import Circuit, Port, instance_text
 from presilicon.rtl.project import cocotb_text, hex_text, port_row, range_text, tools_text, write_project
 from presilicon.rtl.sources import fill, module_files
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 NAME = "mac"
 MOST_ROWS = 8
@@ -49,7 +45,7 @@ def _golden(left: Format, right: Format, mac: MacUnit, outputs: int) -> Golden:
     chunk = mac.rows or mac.chunk or SHORT_CHUNK
     depth = 2 * min(chunk, SHORT_CHUNK) + 3
 
-    def matrix(rows: int) -> "Tensor":
+    def matrix(rows: int) -> "torch.Tensor":
         scales = torch.exp2(torch.randint(-4, 5, (rows, depth), generator=generator))
         used = torch.rand(rows, depth, generator=generator) > 0.1
         return torch.randn(rows, depth, generator=generator) * scales * used

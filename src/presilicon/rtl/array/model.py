@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from presilicon.base import RunFailedError, np
 from presilicon.records import PRODUCT_PHASES, ProductPhase
@@ -14,9 +14,6 @@ from presilicon.rtl.array.circuit import ArrayCircuit
 from presilicon.rtl.array.top import SIMULATED, TOP, files_of, simulated_text, top_text
 from presilicon.rtl.sources import SIMULATION, SOURCES
 from presilicon.rtl.verilator import build
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 QUIET = 600
 """Cycles without a byte after which the instrument is taken to have sent everything."""
@@ -29,7 +26,7 @@ LARGE = 64
 class ArrayRun(NamedTuple):
     """Results of a job."""
 
-    products: "dict[ProductPhase, NDArray[np.int64]]"
+    products: "dict[ProductPhase, np.typing.NDArray[np.int64]]"
     """Codes: forward [samples, outputs], input_grad [samples, inputs], weight_grad [outputs, inputs]."""
     cycles: dict[ProductPhase, int]
     """Cycles of the array for each product."""
@@ -99,9 +96,9 @@ class ArrayModel:
     def run(
         self,
         products: Sequence[ProductPhase],
-        weight: "NDArray[np.int64]",
-        activation: "NDArray[np.int64] | None" = None,
-        error: "NDArray[np.int64] | None" = None,
+        weight: "np.typing.NDArray[np.int64]",
+        activation: "np.typing.NDArray[np.int64] | None" = None,
+        error: "np.typing.NDArray[np.int64] | None" = None,
         *,
         resident: bool = False,
         layer: int = 0,
@@ -166,14 +163,14 @@ class ArrayModel:
     def _gather(
         self,
         products: Sequence[ProductPhase],
-        places: "NDArray[np.int32]",
-        codes: "NDArray[np.int64]",
+        places: "np.typing.NDArray[np.int32]",
+        codes: "np.typing.NDArray[np.int64]",
         samples: int,
         sizes: tuple[int, ...],
-    ) -> "dict[ProductPhase, NDArray[np.int64]]":
+    ) -> "dict[ProductPhase, np.typing.NDArray[np.int64]]":
         """Matrices from the vectors that came out; every element must have come exactly once."""
         rows, cols, columns = self.circuit.rows, self.circuit.cols, self.circuit.columns
-        gathered: dict[ProductPhase, NDArray[np.int64]] = {}
+        gathered: dict[ProductPhase, np.typing.NDArray[np.int64]] = {}
         for index, phase in enumerate(PRODUCT_PHASES):
             if phase not in products:
                 continue
@@ -193,7 +190,7 @@ class ArrayModel:
         return gathered
 
 
-def weight_tiles(matrix: "NDArray[np.int64]", rows: int, cols: int) -> "NDArray[np.int64]":
+def weight_tiles(matrix: "np.typing.NDArray[np.int64]", rows: int, cols: int) -> "np.typing.NDArray[np.int64]":
     """The rows of a matrix' tiles, tile by tile: [row groups x column groups x rows, cols]."""
     down, across = -(-len(matrix) // rows), -(-matrix.shape[1] // cols)
     padded = np.zeros((down * rows, across * cols), np.int64)
@@ -201,7 +198,7 @@ def weight_tiles(matrix: "NDArray[np.int64]", rows: int, cols: int) -> "NDArray[
     return padded.reshape(down, rows, across, cols).transpose(0, 2, 1, 3).reshape(-1, cols)
 
 
-def edge_vectors(codes: "NDArray[np.int64]", lanes: int) -> "NDArray[np.int64]":
+def edge_vectors(codes: "np.typing.NDArray[np.int64]", lanes: int) -> "np.typing.NDArray[np.int64]":
     """Vectors of an edge, group by group, sample by sample: [groups x samples, lanes]."""
     samples, groups = len(codes), -(-codes.shape[1] // lanes)
     padded = np.zeros((samples, groups * lanes), np.int64)
@@ -209,5 +206,5 @@ def edge_vectors(codes: "NDArray[np.int64]", lanes: int) -> "NDArray[np.int64]":
     return padded.reshape(samples, groups, lanes).transpose(1, 0, 2).reshape(-1, lanes)
 
 
-def _packed(vectors: "NDArray[np.int64]", bits: int) -> "NDArray[np.uint32]":
+def _packed(vectors: "np.typing.NDArray[np.int64]", bits: int) -> "np.typing.NDArray[np.uint32]":
     return pack_bits(port_bits(Port("memory", bits, vectors.shape[1]), vectors, len(vectors)))

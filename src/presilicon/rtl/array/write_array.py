@@ -1,7 +1,7 @@
 """Writes a systolic array as a directory of SystemVerilog: sources, a sized top, testbenches with golden vectors."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from presilicon.base import np, torch
 from presilicon.formats import BlockCodes, Format, encode, matmul, quantize
@@ -11,10 +11,6 @@ from presilicon.rtl.array.model import edge_vectors, weight_tiles
 from presilicon.rtl.array.top import all_ports, host_ports, modules_of, top_text
 from presilicon.rtl.project import cocotb_text, hex_text, port_row, range_text, tools_text, write_project
 from presilicon.rtl.sources import fill, module_files
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-    from torch import Tensor
 
 NAME = "array"
 
@@ -62,7 +58,7 @@ def _golden(circuit: ArrayCircuit) -> _Golden:
     samples = min(rows + 2, circuit.most_samples)
     generator = torch.Generator().manual_seed(0)
 
-    def numbers(fmt: Format, *shape: int) -> "Tensor":
+    def numbers(fmt: Format, *shape: int) -> "torch.Tensor":
         scales = torch.exp2(torch.randint(-4, 5, shape, generator=generator))
         used = torch.rand(shape, generator=generator) > 0.1
         return quantize(torch.randn(shape, generator=generator) * scales * used, fmt)
@@ -71,7 +67,7 @@ def _golden(circuit: ArrayCircuit) -> _Golden:
     x, e = numbers(circuit.activation, samples, inputs), numbers(circuit.error, samples, outputs)
     w_codes, x_codes = _codes(w, circuit.weight), _codes(x, circuit.activation)
     e_codes = _codes(e, circuit.error)
-    factors: dict[ProductPhase, tuple[Tensor, Tensor]] = {
+    factors: dict[ProductPhase, tuple[torch.Tensor, torch.Tensor]] = {
         "forward": (x, w.T), "input_grad": (e, w), "weight_grad": (e.T, x),
     }  # fmt: skip
     matrix = w_codes if circuit.columns else w_codes.T
@@ -97,13 +93,13 @@ def _golden(circuit: ArrayCircuit) -> _Golden:
     return _Golden(samples, inputs, outputs, joined, expected, lines)
 
 
-def _codes(values: "Tensor", fmt: Format) -> "NDArray[np.int64]":
+def _codes(values: "torch.Tensor", fmt: Format) -> "np.typing.NDArray[np.int64]":
     encoded = encode(values, fmt)
     assert not isinstance(encoded, BlockCodes)
     return encoded.numpy().astype(np.int64)
 
 
-def _joined(vectors: "NDArray[np.int64]", bits: int) -> list[int]:
+def _joined(vectors: "np.typing.NDArray[np.int64]", bits: int) -> list[int]:
     """Vectors of codes as one number each, lane 0 lowest."""
     return [sum(code << bits * lane for lane, code in enumerate(vector)) for vector in vectors.tolist()]
 

@@ -4,8 +4,7 @@ from bisect import bisect_left, insort
 
 from presilicon.base import ConfigError
 from presilicon.records import Mode, Problem, Schedule, Started
-from presilicon.scheduling.solvers.lanes import Lane
-from presilicon.scheduling.solvers.links import Links
+from presilicon.scheduling.solvers.links import Lane, Links
 
 
 def heft(problem: Problem, *, cap_w: float | None = None) -> Schedule:

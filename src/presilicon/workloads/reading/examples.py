@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from presilicon.workloads.reading.batch import Batch, Slot
-from presilicon.workloads.reading.items import Items
-from presilicon.workloads.reading.portable import Files
+from presilicon.workloads.reading.items import Files, Items
 from presilicon.workloads.reading.splits import kind_of
 from presilicon.workloads.reading.stream import Stream
 

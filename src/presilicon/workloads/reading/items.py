@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,10 +12,28 @@ from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from presilicon.base import ConfigError, RunFailedError, derive_seed
 from presilicon.workloads.reading.batch import Batch, Slot, as_pair, one_line
-from presilicon.workloads.reading.portable import Files, Portable
 from presilicon.workloads.reading.randomness import PrivateRandom
 from presilicon.workloads.reading.splits import dataset_of
-from presilicon.workloads.user import workload_errors
+from presilicon.workloads.user import load_file, workload_errors
+
+Files = tuple[tuple[Path, str], ...]
+"""Arguments of `load_file` for the files that the classes of a data set are defined in."""
+
+
+class Portable:
+    """A value that a spawned process can unpickle although its class is in a file of the user."""
+
+    def __init__(self, value: Any, files: Files) -> None:
+        self.value, self._files = value, files
+
+    def __getstate__(self) -> tuple[bytes, Files]:
+        return pickle.dumps(self.value), self._files
+
+    def __setstate__(self, state: tuple[bytes, Files]) -> None:
+        packed, self._files = state
+        for file, shown in self._files:
+            load_file(file, shown)
+        self.value = pickle.loads(packed)
 
 
 class Items:

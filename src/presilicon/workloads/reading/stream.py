@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from presilicon.base import ConfigError, PresiliconError, RunFailedError, derive_seed
 from presilicon.workloads.reading.batch import Batch, as_pair, one_line
-from presilicon.workloads.reading.portable import Files, Portable
+from presilicon.workloads.reading.items import Files, Portable
 from presilicon.workloads.reading.randomness import PrivateRandom
 from presilicon.workloads.reading.splits import kind_of
 from presilicon.workloads.user import workload_errors

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from math import exp, inf
-from typing import TYPE_CHECKING
 
 from presilicon.base import torch, unknown
 from presilicon.workloads.settings.metric import Metric
 from presilicon.workloads.workload import argmax_accuracy
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
-
-def error_rate(output: Tensor, target: Tensor) -> float:
+def error_rate(output: torch.Tensor, target: torch.Tensor) -> float:
     """One minus the accuracy."""
     return 1 - argmax_accuracy(output, target)
 
 
-def macro_f1(output: Tensor, target: Tensor) -> float:
+def macro_f1(output: torch.Tensor, target: torch.Tensor) -> float:
     """The mean over all classes of the F1 score, 2 TP / (2 TP + FP + FN), 0 for a class that never occurs.
 
     The classes are those of the scores; NaN scores count as wrong.
@@ -34,13 +30,13 @@ def macro_f1(output: Tensor, target: Tensor) -> float:
     return float((2 * right / total.clamp(min=1)).double().mean())
 
 
-def root_mean_square(output: Tensor, target: Tensor) -> float:
+def root_mean_square(output: torch.Tensor, target: torch.Tensor) -> float:
     """The root of the mean squared difference of outputs and targets."""
     difference = output.double().flatten() - target.double().flatten()
     return float((difference * difference).mean().sqrt())
 
 
-def determination(output: Tensor, target: Tensor) -> float:
+def determination(output: torch.Tensor, target: torch.Tensor) -> float:
     """The coefficient of determination: one minus the squared error over the variance of the targets."""
     expected = target.double().flatten()
     error = ((output.double().flatten() - expected) ** 2).sum()

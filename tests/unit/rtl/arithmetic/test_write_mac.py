@@ -65,11 +65,13 @@ def test_the_command_writes_the_unit_of_a_product(tmp_path) -> None:
         ("fc2", "float16", ""),
         ("fc1", "e4m3", 'nothing in the numerics is only for layer "fc1"'),
         (None, "e4m3", 'layers "last", "fc2" have numerics of their own'),
+        ("fc3", "e4m3", "numerics change from step 9 on, which this leaves out"),
     ],
 )
 def test_the_command_writes_the_unit_of_a_layer(tmp_path, layer: str | None, left: str, note: str) -> None:
     text = 'name = "mixed"\nbase = "edge-fp8"\n[[numerics.overrides]]\nlayers = "last"\nactivation = "bfloat16"\n'
     text += '[[numerics.overrides]]\nlayers = "fc2"\nactivation = "float16"\n'
+    text += '[[numerics.schedule]]\nlayers = "fc3"\nfrom_step = 9\nactivation = "float16"\n'
     (tmp_path / "mixed.toml").write_text(text)
     chosen = [] if layer is None else ["--layer", layer]
     arguments = ["mac", str(tmp_path / "mixed.toml"), "--out", str(tmp_path / "out"), "--json", *chosen]

@@ -96,37 +96,13 @@ def _add(a: Any, b: Any, *, alpha: Any = 1) -> Any:
     return ("add", (a, b), alpha) if _is_tensor(b) else ("add_scalar", (a,), b * alpha)
 
 
-def _sub(a: Any, b: Any, *, alpha: Any = 1) -> Any:
-    return ("sub", (a, b), alpha) if _is_tensor(b) else ("add_scalar", (a,), -b * alpha)
-
-
-def _rsub(a: Any, b: Any, alpha: Any = 1) -> Any:
-    return ("sub", (b, a), alpha) if _is_tensor(b) else ("rsub_scalar", (a,), float(b), alpha)
-
-
 def _pow(a: Any, exponent: Any) -> Any:
     simple = {2: "f_square", 0.5: "f_sqrt", -1: "f_reciprocal", -0.5: "f_rsqrt", 1: "copy"}
     return (simple[exponent], (a,)) if exponent in simple else ("pow_scalar", (a,), exponent)
 
 
-def _lerp(a: Any, end: Any, weight: Any) -> Any:
-    return ("lerp_tensor", (a, end, weight)) if _is_tensor(weight) else ("lerp", (a, end), weight)
-
-
 def _clamp(a: Any, low: Any = None, high: Any = None) -> Any:
     return "clamp_both", (a,), float("-inf") if low is None else low, float("inf") if high is None else high
-
-
-def _gelu(a: Any, *, approximate: str = "none") -> Any:
-    return "gelu" if approximate == "none" else "gelu_tanh", (a,)
-
-
-def _gelu_backward(grad: Any, a: Any, *, approximate: str = "none") -> Any:
-    return "gelu_backward" if approximate == "none" else "gelu_tanh_backward", (grad, a)
-
-
-def _leaky_backward(grad: Any, a: Any, slope: float, is_result: bool) -> Any:
-    return "leaky_relu_backward", (grad, a), slope
 
 
 _UNARY = ("relu", "sqrt", "rsqrt", "exp", "log", "erf", "tanh", "sigmoid", "silu", "neg", "abs", "reciprocal", "square")
@@ -137,15 +113,21 @@ _LONGS = ("add", "add_scalar", "sub", "mul", "mul_scalar", *_COMPARE, *(f"{name}
 """Kernels that have a twin for int64."""
 
 _FORMS: dict[str, Any] = {
-    "add": _add, "sub": _sub, "rsub": _rsub, "mul": _binary("mul"), "div": _binary("div"), "pow": _pow, "lerp": _lerp,
+    "add": _add, "mul": _binary("mul"), "div": _binary("div"), "pow": _pow,
+    "sub": lambda a, b, *, alpha=1: ("sub", (a, b), alpha) if _is_tensor(b) else ("add_scalar", (a,), -b * alpha),
+    "rsub": lambda a, b, alpha=1: ("sub", (b, a), alpha) if _is_tensor(b) else ("rsub_scalar", (a,), float(b), alpha),
+    "lerp": lambda a, end, by: ("lerp_tensor", (a, end, by)) if _is_tensor(by) else ("lerp", (a, end), by),
     "clamp": _clamp, "clamp_min": lambda a, low: _clamp(a, low), "clamp_max": lambda a, high: _clamp(a, None, high),
     "hardtanh": lambda a, low=-1.0, high=1.0: _clamp(a, low, high),
-    "gelu": _gelu, "gelu_backward": _gelu_backward,
+    "gelu": lambda a, *, approximate="none": ("gelu" if approximate == "none" else "gelu_tanh", (a,)),
+    "gelu_backward": lambda grad, a, *, approximate="none": (
+        "gelu_backward" if approximate == "none" else "gelu_tanh_backward", (grad, a)),
     "addcmul": lambda a, b, c, *, value=1: ("addcmul", (a, b, c), value),
     "addcdiv": lambda a, b, c, *, value=1: ("addcdiv", (a, b, c), value),
     "where": lambda c, a, b: ("select_by", (a, b, c)),
     "threshold_backward": lambda grad, a, limit: ("threshold_backward", (grad, a), limit),
-    "leaky_relu": lambda a, slope=0.01: ("leaky_relu", (a,), slope), "leaky_relu_backward": _leaky_backward,
+    "leaky_relu": lambda a, slope=0.01: ("leaky_relu", (a,), slope),
+    "leaky_relu_backward": lambda grad, a, slope, is_result: ("leaky_relu_backward", (grad, a), slope),
     **{name: (lambda a, kernel=f"f_{name}": (kernel, (a,))) for name in _UNARY},
     **{name: (lambda a, b, name=name: (name, (a, b))) for name in _PAIRED},
     **{name: _binary(name) for name in _COMPARE},
@@ -214,26 +196,12 @@ def _clone(dev: "OpenCLDevice", out: None, tensor: DeviceTensor, *, memory_forma
     return copy(dev, tensor, fresh)
 
 
-def _to_copy(dev: "OpenCLDevice", out: None, tensor: DeviceTensor, *, dtype: Any = None, **_: Any) -> DeviceTensor:
-    return copy(dev, tensor, like(dev, tensor, dtype))
-
-
-def _copy_into(
-    dev: "OpenCLDevice", out: DeviceTensor, target: Any, source: Any, non_blocking: bool = False
-) -> DeviceTensor:
-    return copy(dev, source, out)
-
-
 def _masked_fill(dev: "OpenCLDevice", out: DeviceTensor | None, a: Any, mask: Any, value: Any) -> DeviceTensor:
     target = like(dev, a) if out is None else out
     mask = cast(dev, mask, torch.float32)
     if _is_tensor(value):
         return apply(dev, "select_by", target, (value, a, mask))
     return apply(dev, "masked_fill", target, (a, mask), value)
-
-
-def _fill_op(dev: "OpenCLDevice", out: DeviceTensor, target: Any, value: Any) -> DeviceTensor:
-    return copy(dev, value, out) if _is_tensor(value) else fill(dev, out, value)
 
 
 def _constant(value: Any) -> Any:
@@ -294,7 +262,8 @@ def _always(*args: Any, **kwargs: Any) -> bool:
     return True
 
 
-def _float_first(a: Any, *args: Any, **kwargs: Any) -> bool:
+def is_float(a: Any, *args: Any, **kwargs: Any) -> bool:
+    """Whether the first argument of a call is a float32 tensor."""
     return bool(a.dtype == torch.float32)
 
 
@@ -305,10 +274,16 @@ def _mse(dev: "OpenCLDevice", out: None, grad: Any, a: Any, b: Any, reduction: i
 OPS: dict[str, Any] = {
     **{name: _form(name) for name in _FORMS},
     "clone": (_clone, _always),
-    "_to_copy": (_to_copy, lambda a, *, device=None, **_: device is None or str(device) in ("cpu", "meta")),
-    "copy": (_copy_into, _always),
+    "_to_copy": (
+        lambda dev, out, tensor, *, dtype=None, **_: copy(dev, tensor, like(dev, tensor, dtype)),
+        lambda a, *, device=None, **_: device is None or str(device) in ("cpu", "meta"),
+    ),
+    "copy": (lambda dev, out, target, source, non_blocking=False: copy(dev, source, out), _always),
     "masked_fill": (_masked_fill, lambda a, mask, value: a.dtype == torch.float32 and mask.dtype == torch.bool),
-    "fill": (_fill_op, _always),
+    "fill": (
+        lambda dev, out, target, value: copy(dev, value, out) if _is_tensor(value) else fill(dev, out, value),
+        _always,
+    ),
     "zero": (lambda dev, out, target: fill(dev, out, 0), _always),
     "zeros_like": (_constant(0), _always),
     "ones_like": (_constant(1), _always),
@@ -320,7 +295,7 @@ OPS: dict[str, Any] = {
     **{f"{new}full": (_sized("given"), _always) for new in ("", "new_")},
     "cat": (_cat, lambda tensors, dim=0: len({tensor.dtype for tensor in tensors}) == 1),
     "stack": (_stack, lambda tensors, dim=0: len({t.dtype for t in tensors}) == 1 and len(tensors[0].shape) < 6),
-    "slice_backward": (_scattered("slice.Tensor"), _float_first),
-    "select_backward": (_scattered("select.int"), _float_first),
-    "mse_loss_backward": (_mse, _float_first),
+    "slice_backward": (_scattered("slice.Tensor"), is_float),
+    "select_backward": (_scattered("select.int"), is_float),
+    "mse_loss_backward": (_mse, is_float),
 }

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from presilicon.base import torch
 from presilicon.scheduling.runtime.devices import DeviceTensor
-from presilicon.scheduling.runtime.opencl.elementwise import apply, cast, fill, like
+from presilicon.scheduling.runtime.opencl.elementwise import apply, cast, fill, is_float, like
 
 if TYPE_CHECKING:
     from presilicon.scheduling.runtime.opencl.device import OpenCLDevice
@@ -182,18 +182,6 @@ def _batch_norm(
     return y, mean, rstd
 
 
-def _batch_norm_untracked(
-    dev: "OpenCLDevice", out: None, x: Any, gain: Any, bias: Any, training: bool, momentum: float, eps: float
-) -> Tensors:
-    return _batch_norm(dev, out, x, gain, bias, None, None, training, momentum, eps)
-
-
-def _batch_norm_frozen(
-    dev: "OpenCLDevice", out: None, x: Any, gain: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
-) -> Tensors:
-    return _batch_norm(dev, out, x, gain, bias, mean, var, False, momentum, eps)
-
-
 def _batch_norm_backward(
     dev: "OpenCLDevice", out: None, dy: Any, x: Any, gain: Any, running_mean: Any, running_var: Any, mean: Any,
     rstd: Any, training: bool, eps: float, mask: Any,
@@ -314,10 +302,6 @@ def _embedding_backward(
     return table
 
 
-def _float(x: Any, *args: Any, **kwargs: Any) -> bool:
-    return bool(x.dtype == torch.float32)
-
-
 def _unweighted(at: int, rank: int) -> Any:
     """For losses: no class weights, and a plain list of rows."""
     return lambda *args: args[at] is None and len(args[rank].shape) <= 2
@@ -330,29 +314,30 @@ def _frozen_or_training(*args: Any, **kwargs: Any) -> bool:
 OPS: dict[str, Any] = {
     "sum": (_sum, lambda x, *rest, dtype=None: dtype in (None, torch.float32) and x.dtype != torch.int64 and (
         x.dtype == torch.float32 or dtype == torch.float32)),
-    "mean": (_mean, _float),
+    "mean": (_mean, is_float),
     "mse_loss": (_mse, lambda a, b, reduction=1: a.shape == b.shape),
-    "_softmax": (_softmax(0), _float),
-    "_log_softmax": (_softmax(1), _float),
-    "_softmax_backward_data": (_softmax_backward(0), _float),
-    "_log_softmax_backward_data": (_softmax_backward(1), _float),
+    "_softmax": (_softmax(0), is_float),
+    "_log_softmax": (_softmax(1), is_float),
+    "_softmax_backward_data": (_softmax_backward(0), is_float),
+    "_log_softmax_backward_data": (_softmax_backward(1), is_float),
     "nll_loss_forward": (_nll, _unweighted(2, 0)),
     "nll_loss_backward": (_nll_backward, _unweighted(3, 1)),
-    "native_layer_norm": (_layer_norm, _float),
-    "native_layer_norm_backward": (_layer_norm_backward, _float),
+    "native_layer_norm": (_layer_norm, is_float),
+    "native_layer_norm_backward": (_layer_norm_backward, is_float),
     "native_batch_norm": (_batch_norm, _frozen_or_training),
     "_native_batch_norm_legit": (
-        lambda dev, out, *args: (_batch_norm if len(args) == 8 else _batch_norm_untracked)(dev, out, *args),
-        _frozen_or_training,
-    ),
-    "_native_batch_norm_legit_no_training": (_batch_norm_frozen, _frozen_or_training),
+        lambda dev, out, x, gain, bias, *rest: _batch_norm(
+            dev, out, x, gain, bias, *(rest if len(rest) == 5 else (None, None, *rest))), _frozen_or_training),
+    "_native_batch_norm_legit_no_training": (
+        lambda dev, out, x, gain, bias, mean, var, *rest: _batch_norm(dev, out, x, gain, bias, mean, var, False, *rest),
+        _frozen_or_training),
     "native_batch_norm_backward": (_batch_norm_backward, _frozen_or_training),
-    "max_pool2d_with_indices": (_max_pool, _float),
-    "max_pool2d_with_indices_backward": (_max_pool_backward, _float),
-    "avg_pool2d": (_avg_pool, _float),
-    "avg_pool2d_backward": (_avg_pool_backward, _float),
-    "_adaptive_avg_pool2d": (_adaptive_pool, _float),
-    "_adaptive_avg_pool2d_backward": (_adaptive_pool_backward, _float),
+    "max_pool2d_with_indices": (_max_pool, is_float),
+    "max_pool2d_with_indices_backward": (_max_pool_backward, is_float),
+    "avg_pool2d": (_avg_pool, is_float),
+    "avg_pool2d_backward": (_avg_pool_backward, is_float),
+    "_adaptive_avg_pool2d": (_adaptive_pool, is_float),
+    "_adaptive_avg_pool2d_backward": (_adaptive_pool_backward, is_float),
     "embedding": (_embedding, lambda table, indices, *rest: indices.dtype == torch.int64),
     "embedding_dense_backward": (_embedding_backward, lambda *args: not args[4]),
 }  # fmt: skip
