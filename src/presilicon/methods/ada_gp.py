@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from presilicon.base import ConfigError, torch
 from presilicon.designs import AttachedMethod, Capture, Design, Method, Proceed, TrainingRun, TrainingStep
-from presilicon.methods.layers import channel_axis, product_layers
+from presilicon.methods.layers import channel_axis, in_batch, look_at, product_layers
 from presilicon.records import Gemm, MethodFact, Op, Phase, Role, StepFacts, StepGraph, TensorRef
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class _Predicting(AttachedMethod):
     """The predictor, and the sizes of gradients that it has seen."""
 
     def __init__(self, parameters: AdaGp, training: TrainingRun, layers: dict[str, nn.Module]) -> None:
-        self._parameters, self._training = parameters, training
+        self._parameters, self._training, self._layers = parameters, training, layers
         self._weights = {name: layer.get_parameter("weight") for name, layer in layers.items()}
         self._features: dict[str, Tensor] = {}
         self._sizes = {name: weight.new_zeros(()) for name, weight in self._weights.items()}
@@ -199,16 +199,20 @@ class _Predicting(AttachedMethod):
                 torch.nn.Linear(parameters.hidden, max(rows)),
             ).to(next(iter(self._weights.values())).device)
         self._optimizer = torch.optim.Adam(self._predictor.parameters(), lr=parameters.learning_rate)
-        for name, layer in layers.items():
-            axis = channel_axis(layer)
-            layer.register_forward_hook(lambda _, inputs, output, name=name, axis=axis: self._see(name, output, axis))
+        look_at(layers, self._see)
 
-    def _see(self, layer: str, output: Tensor, axis: int) -> None:
+    def step(self, step: TrainingStep, proceed: Proceed) -> None:
+        """A layer that this step does not call has no gradient."""
+        self._features.clear()
+        proceed()
+
+    def _see(self, layer: str, _: Tensor, output: Tensor) -> None:
         """Keep the few numbers of each output channel that the predictor takes: the mean picture, or the batch."""
         if not self._training.model.training:
             return
         with torch.no_grad():
-            x = output.detach().movedim(axis, 0)
+            axis = channel_axis(self._layers[layer])
+            x = in_batch(output.detach(), self._layers[layer]).movedim(axis, 0)
             channels = x.mean(1).flatten(1) if axis == 1 else x.flatten(1)
             self._features[layer] = torch.nn.functional.adaptive_avg_pool1d(channels, self._parameters.features)
 
@@ -233,6 +237,8 @@ class _Predicting(AttachedMethod):
         generator = self._training.generator(step, NAME)
         with torch.no_grad():
             for layer, weight in self._weights.items():
+                if layer not in self._features:
+                    continue
                 gradient = self._gradient(layer, generator) * (self._sizes[layer] * scale)
                 weight.grad = gradient if weight.grad is None else weight.grad + gradient
 

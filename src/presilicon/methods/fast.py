@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from presilicon.base import ConfigError
 from presilicon.designs import AttachedMethod, Design, Method, Proceed, RoleFormat, TrainingRun, TrainingStep
 from presilicon.formats import BlockFloat, quantize
-from presilicon.methods.layers import channel_axis, product_layers
+from presilicon.methods.layers import channel_axis, in_batch, look_at, product_layers
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -92,10 +92,10 @@ class _Deciding(AttachedMethod):
         self._improvements: dict[tuple[str, Decided], Tensor] = {}
         self._looks = False
         self._next = 0
-        for name, layer in layers.items():
+        for name in layers:
             for role in ("weight", "activation", "error"):
                 self._set(name, role, self._is_high_at(0, name))
-            layer.register_forward_hook(lambda module, inputs, output, name=name: self._look(name, inputs, output))
+        look_at(layers, self._look)
 
     def step(self, step: TrainingStep, proceed: Proceed) -> None:
         """Decide after the step, if that is due."""
@@ -108,13 +108,14 @@ class _Deciding(AttachedMethod):
             self._decide(step.number)
             self._next = step.number + self._parameters.every
 
-    def _look(self, layer: str, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    def _look(self, layer: str, x: Tensor, output: Tensor) -> None:
         if not self._looks or not output.requires_grad:
             return
-        axis = channel_axis(self._layers[layer])
-        self._improvements[layer, "activation"] = self._improvement(inputs[0], axis)
-        self._improvements[layer, "weight"] = self._improvement(self._layers[layer].get_parameter("weight"), 1)
-        output.register_hook(lambda error: self._see_error(layer, error, axis))
+        module = self._layers[layer]
+        axis = channel_axis(module)
+        self._improvements[layer, "activation"] = self._improvement(in_batch(x, module), axis)
+        self._improvements[layer, "weight"] = self._improvement(module.get_parameter("weight"), 1)
+        output.register_hook(lambda error: self._see_error(layer, in_batch(error, module), axis))
 
     def _see_error(self, layer: str, error: Tensor, axis: int) -> None:
         self._improvements[layer, "error"] = self._improvement(error, axis)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from presilicon.records import LayerFact, Op, OpKind, ProductFact, ProductPhase, StepGraph, TensorRef
@@ -27,6 +27,23 @@ def product_layers(model: nn.Module) -> dict[str, nn.Module]:
 def channel_axis(layer: nn.Module) -> int:
     """The axis of the channels in the inputs and outputs of a linear or convolution layer."""
     return 1 if layer.get_parameter("weight").dim() > 2 else -1
+
+
+def in_batch(x: Tensor, layer: nn.Module) -> Tensor:
+    """An input, output or error of a layer, as a batch of one where it is a single sample."""
+    return x if x.dim() >= layer.get_parameter("weight").dim() else x.unsqueeze(0)
+
+
+def look_at(layers: Mapping[str, nn.Module], look: Callable[[str, Tensor, Tensor], None]) -> None:
+    """Call `look` with the name, the input and the output of each layer whenever it runs."""
+    for name, layer in layers.items():
+
+        def after(
+            module: nn.Module, args: tuple[Tensor, ...], named: dict[str, Tensor], output: Tensor, name: str = name
+        ) -> None:
+            look(name, args[0] if args else named["input"], output)
+
+        layer.register_forward_hook(after, with_kwargs=True)
 
 
 def updated_weights(graph: StepGraph, layers: Collection[str]) -> Iterator[tuple[TensorRef, Op]]:

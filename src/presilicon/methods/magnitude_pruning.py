@@ -24,6 +24,7 @@ from presilicon.methods.layers import (
 )
 from presilicon.records import MethodFact, ProductFact, StepFacts, StepGraph
 from presilicon.simulation import parse_pattern
+from presilicon.workloads import ends_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -77,13 +78,16 @@ class MagnitudePruning(
 
     def attach(self, training: TrainingRun) -> AttachedMethod:
         """See `_Pruning`."""
+        # Layers that share a weight are all pruned, and all stay dense if one of them is the last.
         weights = {
             name.rpartition(".")[0]: parameter
-            for name, parameter in training.model.named_parameters()
+            for name, parameter in training.model.named_parameters(remove_duplicate=False)
             if parameter.dim() >= 2 and name.rpartition(".")[2] == "weight" and parameter.requires_grad
         }
         if self.dense_last:
-            weights = dict(list(weights.items())[:-1])
+            last = ends_of(training.model).last
+            dense = {id(weight) for layer, weight in weights.items() if f"{layer}.".startswith(f"{last}.")}
+            weights = {layer: weight for layer, weight in weights.items() if id(weight) not in dense}
         if not weights:
             raise ConfigError(
                 f"methods: {NAME} finds no weights to prune: the model has no matrix of weights"
@@ -109,16 +113,28 @@ class _Pruning(AttachedMethod):
     def __init__(self, parameters: MagnitudePruning, weights: dict[str, nn.Parameter]) -> None:
         self._parameters, self._weights = parameters, weights
         self._masks: dict[str, Tensor] = {}
+        self._is_due = self._has_ranked = False
         self._products: tuple[ProductFact, ...] | None = None
 
+    def step(self, step: TrainingStep, proceed: Proceed) -> None:
+        """Note that weights are to be pruned; if the update of the step is skipped, they are after the next one."""
+        self._is_due |= self._parameters.is_due(step.number)
+        self._has_ranked = False
+        proceed()
+
     def update(self, step: TrainingStep, proceed: Proceed) -> None:
-        """Prune after the update, if that is due, and set what was pruned to zero again."""
+        """Set what was pruned to zero again after the update, and prune more if that is due."""
         proceed()
         with torch.no_grad():
-            if self._parameters.is_due(step.number):
+            self._apply_masks()
+            if self._is_due:
                 self._choose(self._parameters.sparsity_at(step.number))
-            for layer, mask in self._masks.items():
-                self._weights[layer].mul_(mask)
+                self._apply_masks()
+                self._is_due, self._has_ranked = False, True
+
+    def _apply_masks(self) -> None:
+        for layer, mask in self._masks.items():
+            self._weights[layer].mul_(mask)
 
     def _choose(self, sparsity: float) -> None:
         """Keep the largest weights of each layer, or of each group of a pattern; ties go to the first."""
@@ -138,8 +154,9 @@ class _Pruning(AttachedMethod):
         if not self._masks:
             return facts
         measured = density_facts({layer: self._weights[layer] for layer in self._masks})
-        own = [MethodFact(method=NAME, name="masked", value=True, layer=layer) for layer in self._masks]
-        if self._parameters.is_due(step.number):
+        updated = () if facts.update_skipped else self._masks
+        own = [MethodFact(method=NAME, name="masked", value=True, layer=layer) for layer in updated]
+        if self._has_ranked:
             own.append(MethodFact(method=NAME, name="ranked", value=True))
         if self._products is None:  # until weights are pruned again, the same ones are zero
             pattern, columns = self._parameters.pattern, self._parameters.columns
@@ -154,8 +171,8 @@ class _Pruning(AttachedMethod):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The mask of each layer."""
-        return {"masks": dict(self._masks)}
+        """The mask of each layer, and whether weights are still to be pruned."""
+        return {"masks": dict(self._masks), "due": self._is_due}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the masks."""
@@ -163,6 +180,7 @@ class _Pruning(AttachedMethod):
             if mask.shape != self._weights[layer].shape:
                 raise ValueError(f"the mask of {layer} has the shape {tuple(mask.shape)}")
             self._masks[layer] = mask.to(self._weights[layer].device)
+        self._is_due = bool(state["due"])
         self._products = None
 
 

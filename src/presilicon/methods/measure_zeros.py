@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from presilicon.base import ConfigError, torch
 from presilicon.designs import AttachedMethod, Design, Method, Proceed, TrainingRun, TrainingStep
 from presilicon.formats import quantize
-from presilicon.methods.layers import channel_axis, product_layers
+from presilicon.methods.layers import channel_axis, in_batch, look_at, product_layers
 from presilicon.records import PRODUCT_PHASES, LayerFact, ProductFact, ProductPhase, Role, StepFacts
 
 if TYPE_CHECKING:
@@ -84,8 +84,7 @@ class Looking(AttachedMethod):
         self._densities: dict[tuple[str, Role], float] = {}
         self._generator: Generator | None = None
         self._next, self._has_looked = 0, False
-        for name, layer in layers.items():
-            layer.register_forward_hook(lambda module, inputs, output, name=name: self._look(name, inputs[0], output))
+        look_at(layers, self._look)
 
     def step(self, step: TrainingStep, proceed: Proceed) -> None:
         """Look at the operands of the step, if that is due; a step without a backward pass shows no errors."""
@@ -105,7 +104,8 @@ class Looking(AttachedMethod):
 
     def _nonzero(self, x: Tensor, layer: str, role: Role, axis: int) -> Tensor:
         """Where an operand is not zero, in the format that its layer has now, rounded to the nearest."""
-        return quantize(x.detach(), self._training.format_of(layer, role).format.along(axis)) != 0
+        x = in_batch(x.detach(), self._layers[layer])
+        return quantize(x, self._training.format_of(layer, role).format.along(axis)) != 0
 
     def _measure(self, layer: str, x: Tensor, error: Tensor) -> None:
         if self._generator is None:

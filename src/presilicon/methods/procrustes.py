@@ -17,13 +17,13 @@ from msgspec.structs import replace
 
 from presilicon.base import ConfigError, torch
 from presilicon.designs import AttachedMethod, Capture, Design, Method, Proceed, TrainingRun, TrainingStep
+from presilicon.formats import quantize
 from presilicon.methods.layers import density_facts, op_after, packed_facts, product_layers, updated_weights
 from presilicon.methods.quantile import QuantileEstimator
 from presilicon.records import MethodFact, StepFacts, StepGraph
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-    from torch.optim import Optimizer
 
 NAME = "procrustes"
 
@@ -78,7 +78,7 @@ class Procrustes(
                 f"methods: {NAME} finds no weights to track: the model has no linear or convolution layer"
             )
         weights = {name: layer.get_parameter("weight") for name, layer in layers.items()}
-        return _Tracking(self, weights, training.optimizer)
+        return _Tracking(self, weights, training)
 
     def rewrite(self, graph: StepGraph, facts: StepFacts, capture: Capture) -> StepGraph:
         """After each update the distances of weights are compared with the estimate, which they move."""
@@ -96,8 +96,8 @@ _FLOPS = 5
 class _Tracking(AttachedMethod):
     """The initial weights, and the estimates of the threshold."""
 
-    def __init__(self, parameters: Procrustes, weights: dict[str, nn.Parameter], optimizer: Optimizer) -> None:
-        self._parameters, self._weights, self._optimizer = parameters, weights, optimizer
+    def __init__(self, parameters: Procrustes, weights: dict[str, nn.Parameter], training: TrainingRun) -> None:
+        self._parameters, self._weights, self._training = parameters, weights, training
         # Hardware generates them again; here they are those of the model before its first step.
         self._initial = {name: weight.detach().clone() for name, weight in weights.items()}
         scopes = list(weights) if parameters.per_layer else [""]
@@ -108,12 +108,15 @@ class _Tracking(AttachedMethod):
         proceed()
         factor = self._parameters.factor_after(step.number)
         with torch.no_grad():
-            bases = {name: initial * factor for name, initial in self._initial.items()}
+            bases = {
+                name: quantize(initial * factor, self._training.format_of(name, "master").format)
+                for name, initial in self._initial.items()
+            }
             moved = {name: (weight - bases[name]).abs() for name, weight in self._weights.items()}
             tracked = self._track(moved)
             for name, weight in self._weights.items():
                 weight.copy_(torch.where(tracked[name], weight, bases[name]))
-                for state in self._optimizer.state.get(weight, {}).values():
+                for state in self._training.optimizer.state.get(weight, {}).values():
                     if isinstance(state, torch.Tensor) and state.shape == weight.shape:
                         state.mul_(tracked[name])  # nothing is stored for the others
 
@@ -136,7 +139,8 @@ class _Tracking(AttachedMethod):
     def facts(self, step: TrainingStep, facts: StepFacts) -> StepFacts:
         """The measured share of weights that are not zero, in each layer."""
         parameters = self._parameters
-        own = tuple(MethodFact(method=NAME, name="tracked", value=True, layer=layer) for layer in self._weights)
+        updated = () if facts.update_skipped else self._weights
+        own = tuple(MethodFact(method=NAME, name="tracked", value=True, layer=layer) for layer in updated)
         return replace(
             facts,
             layers=(*facts.layers, *density_facts(self._weights)),

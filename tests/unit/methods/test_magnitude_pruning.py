@@ -1,11 +1,13 @@
 """Magnitude pruning: masks in training, measured densities, and their price with and without zero skipping."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 from presilicon.base import ConfigError
-from presilicon.designs import Numerics, load_design
+from presilicon.designs import LossScale, Numerics, load_design
 from presilicon.emulation.training.loop import Training
 from presilicon.methods.magnitude_pruning import MagnitudePruning
 from presilicon.records import LayerFact, MethodFact, StepFacts
@@ -40,6 +42,66 @@ def test_the_smallest_weights_of_a_layer_are_zero_and_stay_so():
     assert bool((later[zeros] == 0).all())
     assert not torch.equal(later, weight)
     assert bool((training.model.output.weight != 0).all())
+
+
+@pytest.mark.parametrize("pattern", [None, "2:4"])
+def test_weights_that_were_pruned_are_not_chosen_again(pattern):
+    training = run_steps(0, MagnitudePruning(begin=0, end=20, every=2, pattern=pattern))
+    for group in training.optimizer.param_groups:
+        group["lr"] = 1.0  # one update makes a pruned weight larger than many others
+    zeros = torch.zeros(())
+    for number in range(21):
+        training._step(number)
+        before, zeros = zeros, training.model.hidden1.weight.detach() == 0
+        assert bool((zeros | ~before.bool()).all())
+
+
+def test_a_skipped_update_puts_off_the_pruning():
+    numerics = Numerics(error="float16", loss_scale=LossScale(kind="dynamic", initial=2.0**24, interval=1000))
+    method = MagnitudePruning(sparsity=0.75, begin=0, end=2, every=1)
+    training = Training(load_workload("digits-mlp"), numerics, seed=0, device="cpu", methods=[method])
+    for number in range(12):
+        training._step(number)
+    skipped = training._scaler.skipped
+    assert skipped[-1] >= method.end
+    weight = training.model.hidden1.weight
+    assert int(weight.count_nonzero()) == weight.numel() // 4
+    facts = [run.facts for run in training._progress.runs for _ in range(run.count)]
+    names = [sorted({fact.name for fact in step_facts.methods}) for step_facts in facts]
+    assert [name for name in names if name] == [["masked", "ranked"]] + [["masked"]] * (11 - len(skipped))
+
+
+class SharedWeights(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.inner_again, self.output = nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 64, bias=False)
+        self.first = nn.Linear(64, 64)
+        self.inner_again.weight, self.first.weight = self.inner.weight, self.output.weight
+        self.last = nn.GRU(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.output(torch.relu(self.inner_again(torch.relu(self.inner(self.first(x))))))
+        return self.last(hidden)[0]
+
+
+def test_layers_that_share_a_weight_share_its_zeros():
+    workload = replace(load_workload("digits-mlp"), model=SharedWeights)
+    training = Training(workload, Numerics(), seed=0, device="cpu", methods=[MagnitudePruning(begin=0, end=1)])
+    for number in range(2):
+        training._step(number)
+    densities = {fact.layer: fact.density for fact in training._progress.runs[-1].facts.layers}
+    assert densities == pytest.approx(dict.fromkeys(["inner", "inner_again", "output", "first"], 0.2), abs=1e-3)
+
+
+def test_a_weight_shared_with_the_last_layer_stays_dense():
+    model = nn.Sequential(nn.Embedding(64, 16), nn.Linear(16, 16), nn.Linear(16, 64, bias=False))
+    model[2].weight = model[0].weight
+
+    class Run:
+        pass
+
+    Run.model = model
+    assert list(MagnitudePruning().attach(Run())._weights) == ["1"]
 
 
 def test_what_is_pruned_is_what_is_smallest():
@@ -96,8 +158,6 @@ def test_a_model_without_layers_to_prune_is_refused():
 
         def forward(self, inputs):
             return self.output(inputs)
-
-    from dataclasses import replace
 
     workload = replace(load_workload("digits-mlp"), model=Tiny)
     with pytest.raises(ConfigError, match=r"finds no weights to prune.*dense_last = false"):
@@ -176,6 +236,5 @@ def test_the_result_of_an_evaluation_carries_the_remark(digits_in_ten_steps):
 
 @pytest.fixture
 def digits_in_ten_steps():
-    from dataclasses import replace
 
     return replace(load_workload("digits-mlp"), max_steps=30)

@@ -8,7 +8,7 @@ from msgspec import structs
 from torch import nn
 
 from presilicon.base import ConfigError
-from presilicon.designs import Numerics, TrainingStep, load_design
+from presilicon.designs import LossScale, Numerics, RoleFormat, TrainingStep, load_design
 from presilicon.emulation import train
 from presilicon.methods import procrustes
 from presilicon.methods.procrustes import Procrustes
@@ -18,9 +18,10 @@ from presilicon.study.prices import StepGraphs, StepPrices
 from presilicon.workloads import load_workload
 
 DIGITS = load_workload("digits-mlp")
+FLOAT32 = Numerics()
 
 
-def weights_of(monkeypatch: pytest.MonkeyPatch, steps: int, method: Procrustes):
+def weights_of(monkeypatch: pytest.MonkeyPatch, steps: int, method: Procrustes, numerics: Numerics = FLOAT32):
     """Initial weights and those after each step."""
     seen: list[dict[str, torch.Tensor]] = []
     update = procrustes._Tracking.update
@@ -32,7 +33,7 @@ def weights_of(monkeypatch: pytest.MonkeyPatch, steps: int, method: Procrustes):
         seen.append({name: weight.detach().clone() for name, weight in self._weights.items()})
 
     monkeypatch.setattr(procrustes._Tracking, "update", looking)
-    trace = train(replace(DIGITS, max_steps=steps, evaluate_every=steps), Numerics(), methods=[method])
+    trace = train(replace(DIGITS, max_steps=steps, evaluate_every=steps), numerics, methods=[method])
     return seen, trace
 
 
@@ -63,11 +64,28 @@ def test_nothing_is_stored_for_weights_that_are_not_tracked():
     class Run:
         model = weight
 
+        def format_of(self, layer: str, role: str) -> RoleFormat:
+            return Numerics().master
+
     Run.optimizer = optimizer
     attached = Procrustes(density=0.25, selection="sort").attach(Run())
     weight(torch.randn(4, 8)).square().sum().backward()
     attached.update(TrainingStep(0, 0, 4, []), optimizer.step)
     assert int(optimizer.state[weight.weight]["momentum_buffer"].count_nonzero()) == 16
+
+
+def test_decayed_weights_have_the_format_of_the_master_weights(monkeypatch):
+    seen, _ = weights_of(monkeypatch, 3, Procrustes(), Numerics(master="bfloat16"))
+    for weights in seen[1:]:
+        assert all(torch.equal(weight, weight.bfloat16().float()) for weight in weights.values())
+
+
+def test_a_step_without_an_update_tracks_no_weights(monkeypatch):
+    scaled = Numerics(error="float16", loss_scale=LossScale(kind="dynamic", initial=2.0**24))
+    _, trace = weights_of(monkeypatch, 10, Procrustes(), scaled)
+    assert trace.skipped
+    tracked = [bool(facts.methods) for facts in trace.facts()]
+    assert tracked == [step not in trace.skipped for step in range(10)]
 
 
 @pytest.mark.parametrize("share", [0.8, 0.9, 0.95])
