@@ -1,10 +1,11 @@
 """Training steps of whole networks on the processor at hand, predicted by a design of `characterize-cpu` and measured.
 
-    python benchmarks/cpu_steps.py measure --out steps.json [--threads 8] [--models digits-cnn,resnet18]
+    python benchmarks/cpu_steps.py measure --out steps.json [--threads 8] [--models digits-cnn,resnet18] [--compile]
     python benchmarks/cpu_steps.py judge my-processor/design.toml steps.json
 
 A step is forward, loss, backward and update in float32; its time is the least of some steps. Freed memory is kept, as
-`characterize-cpu` does; `--default-memory` leaves it to the C library.
+`characterize-cpu` does; `--default-memory` leaves it to the C library. `--compile` measures models after torch.compile,
+which is not predicted.
 """
 
 import argparse
@@ -27,7 +28,7 @@ CASES = {
 }  # fmt: skip
 
 
-def measure(name: str, batch: int, seconds: float) -> float:
+def measure(name: str, batch: int, seconds: float, *, compiled: bool = False) -> float:
     torch.manual_seed(0)
     workload = find_workload(name)
     model = workload.model().train()
@@ -36,6 +37,9 @@ def measure(name: str, batch: int, seconds: float) -> float:
         for part in workload.batch(batch)
     )
     optimizer = workload.optimizer(model.parameters())
+    if compiled:
+        model = torch.compile(model)
+        workload.loss(model(inputs), targets).backward()
     times, begin = [], time.perf_counter()
     while len(times) < 4 or time.perf_counter() - begin < seconds:
         start = time.perf_counter()
@@ -55,6 +59,7 @@ def main() -> None:
     measuring.add_argument("--models", default=",".join(CASES))
     measuring.add_argument("--seconds", type=float, default=2.0)
     measuring.add_argument("--default-memory", action="store_true")
+    measuring.add_argument("--compile", action="store_true")
     judging = commands.add_parser("judge")
     judging.add_argument("design")
     judging.add_argument("steps", type=Path)
@@ -66,7 +71,7 @@ def main() -> None:
             torch.set_num_threads(options.threads)
         rows = []
         for name in options.models.split(","):
-            time_s = measure(name, CASES[name], options.seconds)
+            time_s = measure(name, CASES[name], options.seconds, compiled=options.compile)
             rows.append({"model": name, "batch": CASES[name], "time_s": time_s})
             print(f"{name:20}{CASES[name]:6}{time_s * 1e3:10.3f} ms", flush=True)
             document = {"schema": 1, "device": processor(), "torch": torch.__version__, "rows": rows}

@@ -141,7 +141,7 @@ class MeasuredBasis(Struct, frozen=True, kw_only=True):
         if self.is_transferred:
             return f"{text}, and how far they stay behind their limits is carried over to this chip"
         if self.known < 0.99:
-            text += " (`characterize-gpu --workload` measures the others)"
+            text += " (`characterize-gpu --workload`, or `-cpu`, measures the others)"
         if self.checks is None:
             return f"{text}; whole steps were not compared with measured ones"
         return (

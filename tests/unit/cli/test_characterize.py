@@ -188,6 +188,8 @@ def test_a_processor_is_measured_and_simulated(
     assert {row.phase for row in card.times} >= {"forward", "input_grad", "weight_grad", "backward"}
     assert not card.powers
     text = invoke("simulate", str(out / "design.toml"), "--gemm", "64x64x64", "--numerics", "fp32").out
+    compiled = invoke("simulate", str(out / "design.toml"), "--gemm", "64x64x64", "--set", "machine.launch=compile")
+    assert "is for a chip beside its host" in compiled.err
     assert "time" in text
 
 

@@ -82,6 +82,8 @@ class MeasuredLayers(Struct, frozen=True, kw_only=True, omit_defaults=True):
     device: str
     source: str
     """How and when it was measured."""
+    is_processor: bool = False
+    """Whether ops run where they are launched; no host launches them."""
     peaks: Peaks
     """Those of the card."""
     groups: dict[str, KernelGroup]

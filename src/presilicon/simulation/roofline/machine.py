@@ -128,7 +128,12 @@ class RooflineMachine(
         for name in self.energy.busy if self.energy else ():
             if name not in ACTIVITIES:
                 raise ConfigError(f'energy.busy: no class "{name}". Allowed: {", ".join(ACTIVITIES)}')
-        load_efficiency(self.measured)
+        table = load_efficiency(self.measured).layers
+        if table and table.is_processor and self.launch != "graph":
+            raise ConfigError(
+                f'launch = "{self.launch}" is for a chip beside its host; on a processor, ops run as torch calls them '
+                '(launch = "graph"), and the loops that torch.compile writes for it are not modelled'
+            )
 
     @property
     def peaks(self) -> Peaks:

@@ -246,6 +246,7 @@ def describe_card(design: Design, card: CardTimes, path: Path) -> tuple[Design, 
     source = f"presilicon {command}, {card.date}, {card.software}, {len(card.times)} phases of layers"
     layers = card.layers
     table = fit(layers, card.times, machine, device=card.device, source=source)
+    table = structs.replace(table, is_processor=not card.static_w)
     if not any(group.points for group in table.groups.values()):
         raise ConfigError(f"{len(card.times)} times of layers are too few: no group of kernels can be fitted")
     path.write_bytes(msgspec.json.encode(table))

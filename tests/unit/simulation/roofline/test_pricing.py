@@ -404,7 +404,14 @@ def test_a_step_says_how_much_of_it_was_measured_and_how_far_such_steps_were_off
     assert other.checks is not None
     assert known.checks.mean_error < other.checks.mean_error
     assert known.text.startswith("100% of the time of products is in layers that were measured on NVIDIA H200; ")
-    assert "`characterize-gpu --workload` measures the others" in other.text
+    assert "`characterize-gpu --workload`, or `-cpu`, measures the others" in other.text
+
+
+@pytest.mark.parametrize("launch", ["eager", "compile"])
+def test_a_processor_has_no_host_that_launches_or_compiles(launch: str) -> None:
+    with pytest.raises(ConfigError, match=f'launch = "{launch}" is for a chip beside its host'):
+        load_design("xeon-8t", [f"machine.launch={launch}"])
+    load_design("h200", [f"machine.launch={launch}"])
 
 
 def test_the_share_of_measured_layers_is_one_of_time() -> None:
