@@ -363,9 +363,10 @@ class _UpdateMode(TorchDispatchMode):
         return address in self._known or address in self._temporary
 
     def _note_gradient(self, result: Tensor, inputs: list[Tensor]) -> None:
-        """Register a result as state if it was computed from a gradient."""
-        sources = [self._gradients[_address(tensor)] for tensor in inputs if _address(tensor) in self._gradients]
-        if sources:
+        """Register a result as state if it replaces a gradient; Nesterov's sum with the momentum is temporary."""
+        addresses = [_address(tensor) for tensor in inputs]
+        sources = [self._gradients[address] for address in addresses if address in self._gradients]
+        if sources and not any(address in self._known and self._known[address].role == "state" for address in addresses):
             name, layer = sources[0]
             # Referenced until the end of the step, so that its address is not reused.
             self._known[_address(result)] = _Known(result, "state", f"{name}.decayed", layer)

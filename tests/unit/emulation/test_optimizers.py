@@ -47,6 +47,22 @@ def test_the_three_axpys_of_momentum_by_hand(foreach: bool) -> None:
     assert optimizer.param_groups[0]["foreach"] is foreach
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+def test_the_look_ahead_of_nesterov_is_temporary(decay: float) -> None:
+    model, x = problem()
+    emulate_(model, KEPT)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=decay, nesterov=True)
+    emulate_optimizer_(optimizer, KEPT, model=model)
+    momentum = None
+    for _ in range(4):
+        backward(model, x)
+        weight, gradient = model.weight.data.clone(), model.weight.grad.clone()
+        optimizer.step()
+        gradient = half(gradient + decay * weight) if decay else gradient
+        momentum = half(gradient if momentum is None else 0.9 * momentum + gradient)
+        assert torch.equal(model.weight.data, half(weight - 0.1 * (gradient + 0.9 * momentum)))
+
+
 def test_state_is_rounded_before_it_is_read() -> None:
     """Adam's weights follow from the rounded moments, not from what they were before."""
     model, x = problem()
@@ -313,6 +329,7 @@ class Count(TorchDispatchMode):
     "make",
     [
         lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
         lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.01),
         lambda p: torch.optim.AdamW(p, lr=0.01, amsgrad=True),
         lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9, centered=True),
