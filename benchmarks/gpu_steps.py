@@ -2,8 +2,8 @@
 
     python benchmarks/gpu_steps.py --out h200_steps.json [--models resnet18,gpt2] [--profile]
 
-Every case is a model, a batch size, a precision (fp32, tf32, bf16 by autocast, bf16-pure) and a mode: `eager`, or the
-whole step (forward, loss, backward, optimizer) as one CUDA graph. The models of blind_models.py, modern_models.py,
+Every case is a model, a batch size, a precision (fp32, tf32, bf16 by autocast, bf16-pure) and a mode: `eager`, `compile`
+(forward and loss by torch.compile) or the whole step (forward, loss, backward, optimizer) as one CUDA graph. The models of blind_models.py, modern_models.py,
 fresh_models.py, unseen_models.py and sealed_models.py, which no calibration has seen, are measured when they are named.
 Images lie in memory as `--layouts` say: torch's own order (`contiguous`) or `channels-last`.
 Seconds are wall-clock over a window of at least `--window` seconds of back-to-back steps, after a warm-up. Joules are
@@ -71,7 +71,7 @@ def fill(tensor: Any) -> Any:
     return torch.randint(0, 10, tensor.shape, device="cuda", dtype=tensor.dtype)
 
 
-def prepare(workload: Workload, batch: int, precision: str, layout: str) -> Callable[[], None]:
+def prepare(workload: Workload, batch: int, precision: str, layout: str, compiled: bool) -> Callable[[], None]:
     """One training step as a function."""
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
@@ -92,12 +92,17 @@ def prepare(workload: Workload, batch: int, precision: str, layout: str) -> Call
         if "capturable" in group:
             group["capturable"] = True
 
+    def loss_of(inputs: Any, targets: Any) -> torch.Tensor:
+        return workload.loss(model(inputs), targets)
+
+    forward = torch.compile(loss_of) if compiled else loss_of
+
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
         # A graph must not keep casts of an older step.
         cast = torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16", cache_enabled=False)
         with cast if precision == "bf16" else contextlib.nullcontext():
-            loss = workload.loss(model(inputs), targets)
+            loss = forward(inputs, targets)
         loss.backward()
         optimizer.step()
 
@@ -228,12 +233,13 @@ def main() -> None:
             case = {"model": name, "batch": batch, "precision": precision, "layout": layout}
             try:
                 torch.cuda.empty_cache()
-                step = prepare(workload, batch, precision, layout)
                 if options.profile:
+                    step = prepare(workload, batch, precision, layout, compiled=False)
                     step()
                     rows.append({**case, **profile(step)[0]})
                     continue
                 for mode in options.modes.split(",") if precision != "bf16-pure" else ["graph"]:
+                    step = prepare(workload, batch, precision, layout, compiled=mode == "compile")
                     torch.cuda.reset_peak_memory_stats()
                     run = as_graph(step) if mode == "graph" else step
                     found = measure(run, nvml, options.window)

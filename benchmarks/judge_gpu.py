@@ -73,7 +73,7 @@ def judge(name: str, base: str) -> list[Judged]:
 
 
 def report(title: str, judged: list[Judged]) -> None:
-    for mode in ("graph", "eager"):
+    for mode in ("graph", "eager", "compile"):
         errors = np.array([step.errors for step in judged if step.row["mode"] == mode])
         if len(errors):
             sizes = np.abs(errors)
