@@ -2,9 +2,10 @@
 
     python benchmarks/gpu_steps.py --out h200_steps.json [--models resnet18,gpt2] [--profile]
 
-Every case is a model, a batch size, a precision (fp32, tf32, bf16 by autocast, bf16-pure) and a mode: `eager`, `compile`
-(forward and loss by torch.compile) or the whole step (forward, loss, backward, optimizer) as one CUDA graph. The models of blind_models.py, modern_models.py,
-fresh_models.py, unseen_models.py and sealed_models.py, which no calibration has seen, are measured when they are named.
+Every case is a model, a batch size, a precision (fp32, tf32, bf16 by autocast, bf16-pure) and a mode: `eager`,
+`compile` (forward and loss by torch.compile), or the whole step (forward, loss, backward, optimizer) as one CUDA graph.
+The models of blind_models.py, modern_models.py, fresh_models.py, unseen_models.py and sealed_models.py, which no
+calibration has seen, are measured when they are named.
 Images lie in memory as `--layouts` say: torch's own order (`contiguous`) or `channels-last`.
 Seconds are wall-clock over a window of at least `--window` seconds of back-to-back steps, after a warm-up. Joules are
 those seconds times the average power between the first and the last change of NVML's energy counter in the window,
