@@ -366,7 +366,8 @@ class _UpdateMode(TorchDispatchMode):
         """Register a result as state if it replaces a gradient; Nesterov's sum with the momentum is temporary."""
         addresses = [_address(tensor) for tensor in inputs]
         sources = [self._gradients[address] for address in addresses if address in self._gradients]
-        if sources and not any(address in self._known and self._known[address].role == "state" for address in addresses):
+        roles = {self._known[address].role for address in addresses if address in self._known}
+        if sources and "state" not in roles:
             name, layer = sources[0]
             # Referenced until the end of the step, so that its address is not reused.
             self._known[_address(result)] = _Known(result, "state", f"{name}.decayed", layer)
