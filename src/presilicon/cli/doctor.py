@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import click
 
+from presilicon.base import MissingToolError
 from presilicon.cli.options import json_option, print_json
 
 
@@ -50,7 +51,7 @@ def command(as_json: bool) -> None:
         {"name": part.name, "version": _version(part), "needed_for": part.needed_for, "how": part.how}
         for part in _PARTS
     ]
-    devices = _devices()
+    devices = [*_devices(), *_boards()]
     tools = {tool: shutil.which(tool) is not None for tool in ("git",)}
     if as_json:
         print_json(python=platform.python_version(), parts=parts, devices=devices, tools=tools)
@@ -87,4 +88,24 @@ def _devices() -> list[str]:
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         devices.append(f"cuda:{index}: {properties.name}, {properties.total_memory / 2**30:.0f} GiB")
+    return devices
+
+
+def _boards() -> list[str]:
+    """OpenCL devices, and why one cannot be used."""
+    if importlib.util.find_spec("pyopencl") is None:
+        return []
+    from presilicon.scheduling import list_boards, open_device
+
+    devices = []
+    try:
+        boards = list_boards()
+    except MissingToolError as error:
+        return [f"opencl: {error}"]
+    for board in boards:
+        try:
+            open_device(board.name).close()
+            devices.append(f"{board.name}: {board.device}, {board.compute_units} compute units")
+        except MissingToolError as error:
+            devices.append(str(error))
     return devices

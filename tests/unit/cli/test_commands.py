@@ -3,11 +3,14 @@ import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from presilicon.base import MissingToolError
 from presilicon.designs import design_names
 from presilicon.formats import NAMED_FORMATS
+from presilicon.scheduling import BoardInfo
 
 
 def test_help_lists_every_command(invoke) -> None:
@@ -236,6 +239,21 @@ def test_quantize(invoke) -> None:
         found = invoke("quantize", *arguments)
         assert found.code == 2
         assert word in found.err
+
+
+def test_doctor_says_which_opencl_devices_work(invoke, monkeypatch) -> None:
+    pytest.importorskip("pyopencl")
+    boards = [BoardInfo(f"opencl:0.{index}", f"board {index}", "a platform", "1", 2, 2000, 1 << 30) for index in (0, 1)]
+
+    def open_board(name):
+        if name == "opencl:0.0":
+            raise MissingToolError("opencl:0.0: cannot compile")
+        return SimpleNamespace(close=lambda: None)
+
+    monkeypatch.setattr("presilicon.scheduling.list_boards", lambda: boards)
+    monkeypatch.setattr("presilicon.scheduling.open_device", open_board)
+    devices = invoke("doctor", "--json").document["devices"]
+    assert devices[-2:] == ["opencl:0.0: cannot compile", "opencl:0.1: board 1, 2 compute units"]
 
 
 def test_doctor(invoke) -> None:
