@@ -240,6 +240,10 @@ def _above(problem: Problem, schedule: Schedule, cap_w: float) -> list[str]:
         )
         if slot.mode.time_s > 3 * SLACK_S
     )
+    for slot in schedule.started:  # also those that take no time
+        alone_w = idle + slot.mode.peak_w - slot.mode.units * per_unit[slot.mode.device]
+        if alone_w > cap_w + CAP_SLACK_W:
+            return [f"op {slot.task} alone takes {alone_w:.6g} W, above {cap_w:g} W"]
     power = idle
     for time, _, change, task in events:
         power += change

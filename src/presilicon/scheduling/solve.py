@@ -135,6 +135,8 @@ def solve(
     alone_all = reference_only(problem, reference)
     plain = problem if plain is None else plain
     baseline = alone_all if plain is problem else reference_only(plain, reference)
+    if not baseline.makespan_s:
+        raise ConfigError(f"a step must take time on {reference}; all of its ops take 0 s there")
     if objective == "energy" and limit_s is None:
         limit_s = baseline.makespan_s
     goal = Goal(objective=objective, limit_s=limit_s, cap_w=cap_w)

@@ -162,6 +162,25 @@ def test_a_move_that_takes_longer_than_any_step_is_forbidden() -> None:
     assert _judge(problem, Goal(objective="throughput"), start)
 
 
+@pytest.mark.parametrize("solver", ["greedy", "heft", "anytime", "exact"])
+def test_an_op_that_takes_no_time_must_fit_under_the_cap_too(solver: str) -> None:
+    tasks = (
+        Task(
+            id=0,
+            kind="Mul",
+            modes=(
+                Mode(device="gpu", time_s=0.0, average_w=60.0, peak_w=80.0),
+                Mode(device="fpga", time_s=2e-3, average_w=20.0, peak_w=20.0),
+            ),
+        ),
+        Task(id=1, kind="Mul", deps=(0,), modes=(Mode(device="gpu", time_s=1e-3, average_w=30.0, peak_w=30.0),)),
+    )
+    pools = (Pool(name="gpu", units=1, idle_w=10.0), Pool(name="fpga", units=1, idle_w=10.0))
+    problem = Problem(name="no time", tasks=tasks, pools=pools)
+    found = solve(problem, objective="throughput", cap_w=60.0, solver=solver, time_limit_s=0.4)  # type: ignore[arg-type]
+    assert found.cost.makespan_s == pytest.approx(float(best_schedules(problem, Fraction(60))[0].makespan_s)) == 3e-3
+
+
 def test_a_proof_with_demands_rounded_up_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mistake that proved 2 ms for three ops of 33.33333 W."""
     whole = exact.whole_watts

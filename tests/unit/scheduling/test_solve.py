@@ -3,6 +3,7 @@
 import pytest
 
 from presilicon.base import ConfigError
+from presilicon.records import Mode, Pool, Problem, Task
 from presilicon.scheduling.checker import check
 from presilicon.scheduling.goals import Goal
 from presilicon.scheduling.solve import solve
@@ -75,6 +76,14 @@ def test_wrong_requests_are_named(real, options: dict, words: list[str]) -> None
     with pytest.raises(ConfigError) as error:
         solve(real("39-M"), **{"solver": "anytime", **options})
     assert all(word in str(error.value) for word in words), str(error.value)
+
+
+@pytest.mark.parametrize("objective", ["energy", "throughput"])
+def test_a_step_that_takes_no_time_is_refused(objective: str) -> None:
+    tasks = (Task(id=0, kind="Mul", modes=(Mode(device="gpu", time_s=0.0, average_w=5.0, peak_w=5.0),)),)
+    problem = Problem(name="no time", tasks=tasks, pools=(Pool(name="gpu", units=1, idle_w=1.0),))
+    with pytest.raises(ConfigError, match="a step must take time on gpu; all of its ops take 0 s there"):
+        solve(problem, objective=objective)  # type: ignore[arg-type]
 
 
 def test_an_interrupted_search_gives_its_best_so_far(ideal, monkeypatch: pytest.MonkeyPatch) -> None:
