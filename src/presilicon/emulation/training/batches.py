@@ -1,6 +1,6 @@
 """The examples of a training run: batches in a seeded order, and the metric over a split."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import cycle, islice, pairwise
 from typing import Any
 
@@ -158,6 +158,41 @@ def _close(batches: Iterator[Batch]) -> None:
         batches.close()
 
 
+def run_model(model: nn.Module, workload: Workload, inputs: Tensor) -> Any:
+    """The outputs of a model.
+
+    Raises:
+        ConfigError: it cannot take these inputs.
+    """
+    try:
+        return model(inputs)
+    except RuntimeError as error:
+        given = f"shape {tuple(inputs.shape)} and type {inputs.dtype}"
+        raise ConfigError(f'workload "{workload.name}": the model cannot take inputs of {given} ({error})') from error
+
+
+def compute_loss(loss: Callable[[Any, Any], Tensor], workload: Workload, output: Any, targets: Tensor) -> Tensor:
+    """The loss of outputs.
+
+    Raises:
+        ConfigError: labels are out of range, shapes do not match, or the loss is not one number.
+    """
+    where = f'workload "{workload.name}": the loss'
+    try:
+        value: Any = loss(output, targets)
+    except (IndexError, TypeError, ValueError, RuntimeError) as error:
+        target = f"targets of shape {tuple(targets.shape)} and type {targets.dtype}"
+        if not targets.is_floating_point() and targets.numel():
+            target += f" from {int(targets.min())} to {int(targets.max())}"
+        is_tensor = isinstance(output, Tensor)
+        given = f"outputs of shape {tuple(output.shape)}" if is_tensor else f"a {type(output).__name__}"
+        raise ConfigError(f"{where} cannot take {given} and {target} ({error})") from error
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise ConfigError(f"{where} must be a tensor of one number, not {what}")
+    return value
+
+
 @torch.no_grad()
 def evaluate_split(model: nn.Module, workload: Workload, data: EvaluationData) -> tuple[float, float]:
     """The workload's metric and its mean loss over a split, computed in pieces so that a large split fits in memory.
@@ -171,13 +206,13 @@ def evaluate_split(model: nn.Module, workload: Workload, data: EvaluationData) -
     outputs: list[Tensor] = []
     targets: list[Tensor] = []
     for inputs, expected in data.pieces():
-        output = model(inputs)
+        output = run_model(model, workload, inputs)
         if metric.over == "pieces":
             total += metric.number(metric.compute(output, expected)) * len(expected)
         elif metric.over == "split":
             outputs.append(output)
             targets.append(expected)
-        loss += float(workload.loss(output, expected)) * len(expected)
+        loss += float(compute_loss(workload.loss, workload, output, expected)) * len(expected)
     mean_loss = loss / data.samples
     if metric.over == "pieces":
         value = total / data.samples

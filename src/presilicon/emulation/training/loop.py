@@ -32,7 +32,7 @@ from presilicon.emulation.training.checkpoint import (
 from presilicon.emulation.training.diagnosis import Diagnosis, OnFinding
 from presilicon.emulation.training.facts import Counts, FormatFacts, StepWork
 from presilicon.emulation.training.hopeless import hopeless_reason
-from presilicon.emulation.training.methods import AttachedMethods, SetFormats, transform_model
+from presilicon.emulation.training.methods import AttachedMethods, SetFormats, checked_facts, transform_model
 from presilicon.emulation.training.step import DivergedError, StepTrainer
 from presilicon.operators import Operator
 from presilicon.records import (
@@ -96,6 +96,7 @@ def train(
     """
     cuda = [torch.device(device).index or 0] if device.startswith("cuda") else []
     with torch.random.fork_rng(devices=cuda), _deterministic_convolutions():
+        _check_types(workload, numerics, methods)
         workload.require_data()
         check_built(numerics, "numerics")
         replaced = tuple(operators)
@@ -111,6 +112,13 @@ def train(
         )  # fmt: skip
         with closing(training):
             return training.run(checkpoint, run_identity)
+
+
+def _check_types(workload: object, numerics: object, methods: Sequence[object]) -> None:
+    expected: list[tuple[object, type]] = [(workload, Workload), (numerics, Numerics), *((m, Method) for m in methods)]
+    for argument, kind in expected:
+        if not isinstance(argument, kind):
+            raise ConfigError(f"train takes a Workload, Numerics and Methods: {argument!r} is not a {kind.__name__}")
 
 
 @contextmanager
@@ -332,7 +340,7 @@ class Training:
         if failure is None:
             facts = self._methods.facts(step, facts)
             for hook in self._hooks:
-                facts = hook.after_step(number, facts)
+                facts = checked_facts(f"hook {type(hook).__name__}: after_step", hook.after_step(number, facts))
         self._append(facts)
         return failure
 

@@ -62,7 +62,7 @@ class AttachedMethods:
         """The facts of a step with those of all methods."""
         for name, method in self._attached:
             with METHODS.errors_of(name):
-                facts = _checked(name, method.facts(step, facts))
+                facts = checked_facts(f'method "{name}": facts', method.facts(step, facts))
         return facts
 
     def states(self) -> dict[str, Stateful]:
@@ -70,24 +70,24 @@ class AttachedMethods:
         return {f'method "{name}"': _MethodState(name, method) for name, method in self._attached}
 
 
-def _checked(name: str, facts: object) -> StepFacts:
+def checked_facts(source: str, facts: object) -> StepFacts:
     """Facts that can be priced: of the right type, hashable, with densities and shares between 0 and 1."""
     if not isinstance(facts, StepFacts):
-        raise ConfigError(f'method "{name}": facts must return StepFacts, not {facts!r}')
+        raise ConfigError(f"{source} must return StepFacts, not {facts!r}")
     try:
         hash(facts)
     except TypeError as error:
-        raise ConfigError(f'method "{name}": facts must be hashable: give tuples, not lists ({error})') from None
+        raise ConfigError(f"{source} must be hashable: give tuples, not lists ({error})") from None
     for fact in facts.layers:
         if fact.density is not None and not 0 <= fact.density <= 1:
             raise ConfigError(
-                f'method "{name}": the density of {fact.role} in layer "{fact.layer}" must be between 0 and 1, not '
+                f'{source}: the density of {fact.role} in layer "{fact.layer}" must be between 0 and 1, not '
                 f"{fact.density!r}"
             )
     for own in facts.products:
         if not 0 <= own.share <= 1:
             raise ConfigError(
-                f'method "{name}": the share of the {own.product} product of layer "{own.layer}" must be between 0 and '
+                f'{source}: the share of the {own.product} product of layer "{own.layer}" must be between 0 and '
                 f"1, not {own.share!r}"
             )
     return facts

@@ -13,6 +13,7 @@ from presilicon.base import ConfigError
 from presilicon.designs import MINIBATCH, TrainingStep, UpdateRule
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.scaling import AdaptiveScale
+from presilicon.emulation.training.batches import compute_loss, run_model
 from presilicon.emulation.training.captured import EAGER_STEPS, CapturedStep, can_capture, has_constant_update
 from presilicon.emulation.training.diagnosis import EVERY, Diagnosis
 from presilicon.emulation.training.facts import StepWork
@@ -221,18 +222,16 @@ class StepTrainer:
     def _forward(self, step: TrainingStep) -> None:
         self._model.train()
         try:
-            output = self._model(step.inputs)
+            output = run_model(self._model, self._workload, step.inputs)
         except ValueError as error:
             if len(step.inputs) == 1 and "more than 1 value per channel" in str(error):
                 raise ConfigError(
-                    f'workload "{self._workload.name}": batch normalization needs more than one sample, but the '
-                    "machine trains one at a time; choose a model without it, or another schedule"
+                    f'workload "{self._workload.name}": batch normalization needs more than one sample, but a pass '
+                    "trains a single one; choose a model without it, another schedule of the machine, or fewer "
+                    "micro-batches"
                 ) from error
             raise
-        try:
-            step.loss = self._loss(output, step.targets)
-        except (IndexError, ValueError, RuntimeError) as error:
-            raise _unusable_loss(self._workload, output, step.targets, error) from error
+        step.loss = compute_loss(self._loss, self._workload, output, step.targets)
 
     def _run_backward(self, step: TrainingStep, work: StepWork) -> None:
         """The backward pass with methods around it; gradients of a method's own must have the scale of the others."""
@@ -247,6 +246,8 @@ class StepTrainer:
 
     def _backward(self, step: TrainingStep, work: StepWork) -> None:
         assert step.loss is not None
+        if not step.loss.requires_grad:
+            raise ConfigError(f'workload "{self._workload.name}": the loss does not depend on any trainable parameter')
         work.backward_passes += 1
         self._scaler.scaled(step.loss if step.share == 1.0 else step.loss * step.share).backward()
 
@@ -296,12 +297,3 @@ class StepTrainer:
 
 class DivergedError(Exception):
     """Training cannot go on; the text is the reason."""
-
-
-def _unusable_loss(workload: Workload, output: Any, targets: Tensor, error: Exception) -> ConfigError:
-    """The error for a loss that cannot be computed: labels out of range, shapes that do not match."""
-    target = f"targets of shape {tuple(targets.shape)}"
-    if not targets.is_floating_point() and targets.numel():
-        target += f" from {int(targets.min())} to {int(targets.max())}"
-    shown = f"outputs of shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
-    return ConfigError(f'workload "{workload.name}": the loss cannot take {shown} and {target} ({error})')

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from presilicon.designs import LossScale, Numerics, load_recipe
 from presilicon.emulation import emulate_, emulation_of, train
 from presilicon.emulation.training import diagnosis
 from presilicon.emulation.training.diagnosis import Diagnosis
-from presilicon.records import Finding, Trace
+from presilicon.records import Finding, StepFacts, Trace
 from presilicon.workloads import Splits, Workload, load_workload, sgd
 
 FLOAT16 = load_recipe("fp16-mixed").numerics
@@ -88,6 +89,43 @@ def test_data_that_is_not_finite_or_out_of_range_is_said_before_training() -> No
     ranges = Diagnosis(FLOAT16)
     ranges.check_data(Splits((inputs, targets), (inputs, targets), (inputs, targets)), FLOAT16)
     assert "float16 ends at 6.55e+04" in ranges.findings[0].message
+
+
+NUMBERS = DIGITS.data().train
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": lambda: Splits(NUMBERS, (NUMBERS[0][:, :5], NUMBERS[1]), NUMBERS)}, r"inputs of shape \(\d+, 5\)"),
+        ({"data": lambda: Splits((NUMBERS[0].double(), NUMBERS[1]), NUMBERS, NUMBERS)}, "type torch.float64"),
+        ({"data": lambda: Splits(NUMBERS, (NUMBERS[0], NUMBERS[1] + 5), NUMBERS)}, "the loss cannot take.*to 14"),
+        ({"loss": lambda output, target: output.sum(1)}, r"one number, not a tensor of shape \(32,\)"),
+        ({"loss": lambda output, target: None}, "one number, not a NoneType"),
+        ({"loss": lambda output, target: output.detach().sum()}, "does not depend on any trainable parameter"),
+        ({"model": lambda: nn.GRU(64, 10)}, "the loss cannot take a tuple"),
+    ],
+)
+def test_a_workload_that_does_not_fit_together_is_a_clear_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f'workload "digits-mlp": .*{message}'):
+        run(replace(DIGITS, max_steps=2, evaluate_every=1, **changes), Numerics())
+
+
+class Forgetful:
+    def before_step(self, step: int) -> None:
+        pass
+
+    def after_step(self, step: int, facts: StepFacts) -> None:
+        pass
+
+
+def test_arguments_of_a_wrong_kind_are_clear_errors() -> None:
+    with pytest.raises(ConfigError, match="'digits-mlp' is not a Workload"):
+        train("digits-mlp", Numerics())
+    with pytest.raises(ConfigError, match="'fast' is not a Method"):
+        train(DIGITS, Numerics(), methods=["fast"])
+    with pytest.raises(ConfigError, match="hook Forgetful: after_step must return StepFacts, not None"):
+        train(DIGITS, Numerics(), hooks=[Forgetful()])
 
 
 def test_labels_beyond_the_outputs_are_a_clear_error() -> None:
