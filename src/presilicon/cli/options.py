@@ -2,11 +2,14 @@
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
+
+from presilicon.base import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,6 +35,17 @@ class SeedCount(click.ParamType):  # type: ignore[type-arg]
 def print_json(**fields: Any) -> None:
     """Print a JSON document on stdout."""
     click.echo(json.dumps({"schema": 1, **fields}, indent=2))
+
+
+def refuse_options(context: click.Context, names: Container[str | None], reason: str) -> None:
+    """Refuse options that were given and would be ignored.
+
+    Raises:
+        ConfigError: names the option, with the reason.
+    """
+    for option in context.command.params:
+        if option.name in names and context.get_parameter_source(option.name or "") is not ParameterSource.DEFAULT:
+            raise ConfigError(f"{option.opts[0]} {reason}")
 
 
 def repeated(*names: str, help: str, **rest: Any) -> Callable[[F], F]:

@@ -6,9 +6,16 @@ from typing import Any
 import click
 
 from presilicon.base import ConfigError, to_plain, write_file
-from presilicon.cli.options import json_option, print_json, repeated
+from presilicon.cli.options import json_option, print_json, refuse_options, repeated
 
 _DEFAULT = "run"
+_UNUSED = {
+    "--rank": ("kind", "config", "fmax_table", "top", "tune", "out"),
+    "--tune": ("shape", "config", "fmax_mhz", "fmax_table", "top"),
+    "--config": ("fmax_table", "top", "device", "timeout", "out"),
+    "this search, which builds no kernels": ("device", "timeout", "out"),
+}
+"""Options of `schedule kernels` that each way to use it would ignore."""
 
 
 class _Schedule(click.Group):
@@ -148,6 +155,11 @@ def run(
 
     if sensitivity and workload is None:
         raise ConfigError("--sensitivity is for --workload: it compares ways to give captured ops a size")
+    context = click.get_current_context()
+    if workload is None:
+        refuse_options(context, ("sizing",), "is for --workload: the ops of a graph have sizes or work of their own")
+    if options["solver"] != "greedy" and not sensitivity:
+        refuse_options(context, ("candidate_rule", "literal"), "is for --solver greedy")
     if not 0 <= usd_per_kwh < 1e9:
         raise ConfigError(f"--usd-per-kwh must be a price of at least 0, not {usd_per_kwh:g}")
     request = ScheduleRequest(system=system, workload=workload, transfers=not no_transfers, **options)
@@ -235,7 +247,9 @@ def characterize(
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write --tune's table to this file instead."
 )
 @json_option
+@click.pass_context
 def kernels(
+    context: click.Context,
     kind: str | None,
     shape: str | None,
     config: str | None,
@@ -261,6 +275,9 @@ def kernels(
       presilicon schedule kernels --tune 60
       presilicon schedule kernels --rank 200 --shape 512x512x512
     """
+    ways = {"--rank": rank, "--tune": tune, "--config": config}
+    way = next((name for name, value in ways.items() if value is not None), list(_UNUSED)[-1])
+    refuse_options(context, _UNUSED[way], f"is not for {way}")
     if tune is not None or rank is not None:
         from presilicon.cli.schedule_tuning import print_ranking, print_tuning
 

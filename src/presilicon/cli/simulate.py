@@ -5,10 +5,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
-from click.core import ParameterSource
 
 from presilicon.base import ConfigError
-from presilicon.cli.options import clock_option, json_option, method_option, numerics_option, set_option, vary_option
+from presilicon.cli.options import (
+    clock_option,
+    json_option,
+    method_option,
+    numerics_option,
+    refuse_options,
+    set_option,
+    vary_option,
+)
 
 if TYPE_CHECKING:
     from presilicon.designs import Convention, Machine
@@ -117,7 +124,7 @@ def command(
     sides = None if gemm is None else _sizes("--gemm", gemm, "MxKxN", 3, _LARGEST_SIDE)
     array_sides = None if array is None else _sizes("--array", array, "ROWSxCOLUMNS", 2, _LARGEST_ARRAY)
     if sides is not None:
-        _refuse(context, _STEP_OPTIONS, "is for --workload; a single product has no step")
+        refuse_options(context, _STEP_OPTIONS, "is for --workload; a single product has no step")
     elif frames is not None:
         raise ConfigError("--frames is for --gemm: the cells of a small product, as in --gemm 4x4x4 --array 4x4")
     if step["repeat"] is not None and step["trace"] is None:
@@ -135,7 +142,7 @@ def command(
         overrides += machine.product_settings()
     designs = vary_designs(design, overrides, vary, numerics=numerics, methods=methods)
     if len(designs) > 1:
-        _refuse(context, _SINGLE_DESIGN_OPTIONS, "is for one design; leave it or --vary out")
+        refuse_options(context, _SINGLE_DESIGN_OPTIONS, "is for one design; leave it or --vary out")
     counted = cast("Convention", convention)
     if sides is not None:
         print_products(sides, designs, counted, frames, as_json)
@@ -153,12 +160,6 @@ def _array_settings(
             f"--array, --dataflow and --fold-overlap are for systolic arrays; the machine of {design} is a "
             f"{machine.kind}: change it with --set machine.FIELD=VALUE, or take a systolic design such as bf16-systolic"
         ) from None
-
-
-def _refuse(context: click.Context, options: tuple[str, ...], reason: str) -> None:
-    for option in options:
-        if context.get_parameter_source(option) is not ParameterSource.DEFAULT:
-            raise ConfigError(f"--{option.replace('_', '-')} {reason}")
 
 
 def _sizes(option: str, text: str, form: str, count: int, largest: int) -> tuple[int, ...]:

@@ -159,6 +159,9 @@ def test_two_parts_may_be_meant(invoke) -> None:
         ([*REAL, "--power-cap", "60", "--objective", "throughput"], ["60 W", "80 W", "idle"]),
         ([*REAL, "--max-time", "1", "--objective", "throughput"], ["--max-time"]),
         ([*REAL, "--sensitivity"], ["--sensitivity is for --workload"]),
+        ([*REAL, "--sizes", "tensor"], ["--sizes is for --workload"]),
+        ([*REAL, "--literal"], ["--literal is for --solver greedy"]),
+        ([*REAL, "--candidates", "paper", "--solver", "heft"], ["--candidates is for --solver greedy"]),
         ([*REAL, "--relief", "0"], ["relief must be a factor above 0"]),
         ([*REAL, "--set", "devices.gpu.clocks=[2.0]"], ["clocks"]),
         (
@@ -210,6 +213,11 @@ def test_kernels_are_ranked(invoke) -> None:
         (["--config", "1,2,3,4"], ["--fmax-mhz"]),
         (["--config", "1,2", "--fmax-mhz", "1"], ["four numbers"]),
         (["--fmax-table", "nothing.json"], ["nothing.json"]),
+        (["--out", "tuned.json"], ["--out is not for this search, which builds no kernels"]),
+        (["--config", "2,1,128,64", "--fmax-mhz", "210", "--top", "3"], ["--top is not for --config"]),
+        (["--tune", "2", "--shape", "4x4x4"], ["--shape is not for --tune"]),
+        (["--rank", "3", "--op", "Conv2D"], ["--op is not for --rank"]),
+        (["--rank", "3", "--tune", "2"], ["--tune is not for --rank"]),
     ],
 )
 def test_kernels_refuse(invoke, arguments: list[str], words: list[str]) -> None:
