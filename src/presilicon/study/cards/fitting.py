@@ -353,7 +353,11 @@ def fit_energy(
         waiting.append(static_w * row.time_us * MICRO)
         joules.append(row.power_w * row.time_us * MICRO)
         weights.append(1 / (machine.power_w * row.time_us * MICRO))
-        longest = max(zip(kernels, spans, strict=True), key=lambda pair: pair[1].time_s)
+        # The layer has the power of the kind of kernel that takes most of its time: links of recurrences are many.
+        totals: dict[tuple[str, ...], float] = defaultdict(float)
+        for kernel, span in zip(kernels, spans, strict=True):
+            totals[kernel.labels] += span.time_s
+        longest = max(zip(kernels, spans, strict=True), key=lambda pair: (totals[pair[0].labels], pair[1].time_s))
         activities.append(activity_of(longest[0], longest[1].time_s * scale, machine))
     measured, static_j = np.array(joules), np.array(waiting)
     # Classes of which little was measured draw what all do: their watts are tied to a common figure, the first one.

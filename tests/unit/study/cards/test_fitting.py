@@ -125,6 +125,16 @@ def test_watts_of_classes_are_found() -> None:
     assert energies.machine.energy.static == pytest.approx(100 / 700)
 
 
+def test_the_power_of_a_recurrent_layer_is_that_of_its_many_short_links() -> None:
+    arguments = {"kind": "LSTM", "inputs": 512, "width": 512, "layers": 1}
+    layers = [Layer(name="recurrent", arguments=arguments, shapes=((35, 64, 512),)), linear(2240, 512, 2048)]
+    kernels = kernels_of(layers, 0)
+    longest = max(kernels, key=lambda kernel: kernel_seconds(kernel, chip()).time_s)
+    assert longest.activity != "recurrent", "one product of all inputs is longer than each link"
+    energies = fit_energy(layers, [forward(index, 300.0, power_w=300.0) for index in range(2)], chip(), static_w=100.0)
+    assert [point.labels[0] for point in energies.powers.points] == ["recurrent", "gemm"]
+
+
 def test_powers_of_kernels_that_are_alike_are_learned_and_no_others() -> None:
     """Transposed copies draw half of what the class draws: others like them follow, products do not."""
     draw = random.Random(5)
