@@ -69,6 +69,10 @@ class Signal:
         return Signal(tuple(joined[0].split("+")), joined[1], last)
 
 
+Wire = dict[int, Any]
+"""Bits of a signal by their declared numbers, the least significant first."""
+
+
 @dataclass(frozen=True)
 class Tapped:
     """The written design."""
@@ -126,7 +130,7 @@ def tap_design(
         raise ConfigError(f"cannot write {directory}: {error.strerror or error}") from None
     netlist = _flatten(sources, top, include, directory, parameters or {})
     module = netlist["modules"][top]
-    wires = {name: wire["bits"] for name, wire in module["netnames"].items() if not wire.get("hide_name")}
+    wires = _wires(module)
     ports = dict(module["ports"])
     clock = _clock(ports, clock)
     reset, is_low = _reset(ports, reset)
@@ -235,10 +239,12 @@ def _yosys(script: str, directory: Path) -> str:
     try:
         return run_yosys(script, directory)
     except YosysError as error:
-        raise ConfigError(f"Yosys cannot read the design: {error}") from None
+        # Paths are relative to where Yosys runs; the user's are to where the command does.
+        said = re.sub(r"(\S+)(?=:\d+: )", lambda path: os.path.relpath((directory / path[1]).resolve()), str(error))
+        raise ConfigError(f"Yosys cannot read the design: {said}") from None
 
 
-def _check_names(netlist: Any, top: str, ports: dict[str, Any], wires: dict[str, list[Any]]) -> None:
+def _check_names(netlist: Any, top: str, ports: dict[str, Any], wires: dict[str, Wire]) -> None:
     """Raise if a name of the design collides with one of the instrument or of the wrapper."""
     reserved = {TOP, UART_TOP, *(path.stem for path in modules_in(SOURCES))}
     for name in [top, *netlist["modules"]]:
@@ -292,7 +298,7 @@ def _add_output(module: Any, port: str, bits: Sequence[Any]) -> None:
     module["netnames"][port] = {"hide_name": 0, "bits": list(bits), "attributes": {}}
 
 
-def _bring_up(module: Any, wires: dict[str, list[Any]], index: int, signal: Signal, hardware: Hardware) -> list[Any]:
+def _bring_up(module: Any, wires: dict[str, Wire], index: int, signal: Signal, hardware: Hardware) -> list[Any]:
     """Make a signal's wires outputs of the flattened design; returns all their bits."""
     data = [bit for name in signal.vector for bit in _bits(wires, name, "")]
     expected = hardware.lanes * hardware.element_bits
@@ -311,7 +317,7 @@ def _bring_up(module: Any, wires: dict[str, list[Any]], index: int, signal: Sign
     return [bit for bits in outputs.values() for bit in bits]
 
 
-def _flag(wires: dict[str, list[Any]], name: str, scope: str, vector: str) -> list[Any]:
+def _flag(wires: dict[str, Wire], name: str, scope: str, vector: str) -> list[Any]:
     if name in ("0", "1"):
         return [name]
     bits = _bits(wires, name, scope)
@@ -320,18 +326,29 @@ def _flag(wires: dict[str, list[Any]], name: str, scope: str, vector: str) -> li
     return bits
 
 
-def _bits(wires: dict[str, list[Any]], name: str, scope: str) -> list[Any]:
+def _wires(module: Any) -> dict[str, Wire]:
+    """The signals of a flattened design by their hierarchical names."""
+    wires = {}
+    for name, wire in module["netnames"].items():
+        if not wire.get("hide_name"):
+            first, width = wire.get("offset", 0), len(wire["bits"])
+            numbers = range(first, first + width)
+            wires[name] = dict(zip(reversed(numbers) if wire.get("upto") else numbers, wire["bits"], strict=True))
+    return wires
+
+
+def _bits(wires: dict[str, Wire], name: str, scope: str) -> list[Any]:
     """The bits of `path.to.wire`, `path.to.wire[3]` or `path.to.wire[7:4]`, from `scope` or from the top."""
     for candidate in (f"{scope}.{name}", name) if scope else (name,):
         if candidate in wires:
-            return wires[candidate]
-        part = re.fullmatch(r"(.+)\[(\d+)(?::(\d+))?\]", candidate)
+            return list(wires[candidate].values())
+        part = re.fullmatch(r"(.+)\[(-?\d+)(?::(-?\d+))?\]", candidate)
         if part and part[1] in wires:
-            bits = wires[part[1]]
+            wire, numbers = wires[part[1]], list(wires[part[1]])
             high, low = int(part[2]), int(part[3] or part[2])
-            if not 0 <= low <= high < len(bits):
-                raise ConfigError(f'--signal "{name}": "{part[1]}" has bits {len(bits) - 1} to 0')
-            return bits[low : high + 1]
+            if high not in wire or low not in wire or numbers.index(high) < numbers.index(low):
+                raise ConfigError(f'--signal "{name}": "{part[1]}" has bits {numbers[-1]} to {numbers[0]}')
+            return [wire[number] for number in numbers[numbers.index(low) : numbers.index(high) + 1]]
     near = get_close_matches(name, wires, n=3, cutoff=_LEAST_SIMILARITY)
     hint = f"did you mean {' or '.join(near)}?" if near else "`--signals` lists them"
     raise ConfigError(f'--signal: the design has no signal "{name}"; {hint}')
@@ -343,8 +360,7 @@ def list_signals(
     """Every signal of a design by its hierarchical name, and its width."""
     with tempfile.TemporaryDirectory() as directory:
         module = _flatten(sources, top, include, Path(directory), parameters or {})["modules"][top]
-    named = {name: len(wire["bits"]) for name, wire in module["netnames"].items() if not wire.get("hide_name")}
-    return dict(sorted(named.items()))
+    return {name: len(wire) for name, wire in sorted(_wires(module).items())}
 
 
 def _clock(ports: dict[str, Any], chosen: str | None) -> str:

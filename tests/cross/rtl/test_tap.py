@@ -522,10 +522,29 @@ def test_mistakes_are_explained(signal, options, message, tmp_path) -> None:
         tap_design(signals=[Signal.parse(signal)], hardware=hardware, directory=tmp_path, **given)
 
 
-def test_a_file_that_is_no_verilog(tmp_path) -> None:
-    broken = tmp_path / "broken.v"
+def test_bits_have_the_numbers_of_their_declaration(tmp_path) -> None:
+    path = tmp_path / "numbers.v"
+    path.write_text(
+        "module numbers (input clk, input rst, input [0:7] up, output reg [8:1] one);\n"
+        "  reg [-1:-8] below;\n"
+        "  always @(posedge clk) begin one <= up; below <= one; end\nendmodule\n"
+    )
+    signal = Signal.parse("one[8:5]+one[4:1]+up[0:3]+up[4:7]+below[-1:-8]+one:up[7]:one[1]")
+    tap_design([path], "numbers", [signal], make(4, 4, "int8", 12), tmp_path / "out")
+    text = (tmp_path / "out" / "rtl" / "numbers_tapped.v").read_text()
+    assert "presilicon_tap0_data = { one, below, up[4:7], up[0:3], one[4:1], one[8:5] };" in text
+    assert "presilicon_tap0_valid = up[7];" in text
+    assert "presilicon_tap0_last = { one[1], one[1] };" in text
+    for wrong, message in (("one[7:0]", "bits 8 to 1"), ("up[7:0]", "bits 0 to 7"), ("below[0]", "bits -1 to -8")):
+        with pytest.raises(ConfigError, match=message):
+            tap_design([path], "numbers", [Signal.parse(f"{wrong}:1:1")], make(1, 1, "int8", 12), tmp_path / "out")
+
+
+def test_a_file_that_is_no_verilog(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    broken = Path("broken.v")
     broken.write_text("module broken (input a;\nendmodule\n")
-    with pytest.raises(ConfigError, match=r"Yosys cannot read the design: .*broken\.v:1"):
+    with pytest.raises(ConfigError, match=r"Yosys cannot read the design: broken\.v:1"):
         list_signals([broken], "broken")
 
 
