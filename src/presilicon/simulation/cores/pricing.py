@@ -1,4 +1,4 @@
-"""A training step on a chip with several cores: the fastest way to divide it among them."""
+"""A training step on a chip with several cores: the best way to divide it among them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,6 +14,7 @@ from presilicon.simulation.cores.description import Cores
 from presilicon.simulation.cores.division import Division
 from presilicon.simulation.cores.network import Network
 from presilicon.simulation.cores.pipeline import Pipeline
+from presilicon.simulation.mapping.tiles import goal_of
 from presilicon.simulation.systolic.machine import SystolicMachine
 
 _WAYS = {
@@ -26,7 +27,7 @@ _WAYS = {
 
 
 def price_cores(step: MachineStep, machine: SystolicMachine) -> StepPrice:
-    """The fastest of the ways to divide the step that the machine allows, on all of its cores or on some."""
+    """The best way by the machine's objective to divide the step, of those it allows, on all of its cores or some."""
     assert step.technology is not None
     cores = machine.cores
     hop_byte_j = 8 * PICO * hop_pj(cores, step.design, step.technology)
@@ -36,7 +37,10 @@ def price_cores(step: MachineStep, machine: SystolicMachine) -> StepPrice:
     for way in _ways(step, machine, whole, alone, hop_byte_j):
         with suppress(ConfigError):  # a share of a memory may be too small for one tile of some product
             prices.append(way().price())
-    best = min(prices, key=lambda price: (price.time_s, sum(price.energy_by_component_j.values())))
+    best = min(
+        prices,
+        key=lambda price: goal_of(machine.objective, price.time_s, sum(price.energy_by_component_j.values())),
+    )
     assert best.cores is not None
     return replace(best, cores=replace(best.cores, alone_s=alone.time_s))
 

@@ -51,7 +51,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Share of the buffer that a running group may use."""
     batch_size: int
     bytes_per_cycle: float
-    """DRAM bandwidth: what a further slice costs in cycles must be won in transfers."""
+    """Bandwidth of DRAM or of the vector unit: what a further slice costs in cycles must be won in transfers, or by
+    array and vector unit that work at the same time."""
     slicing: bool
     """Whether products may take operands from the group that computes them."""
 

@@ -134,6 +134,11 @@ class Tile(Struct, frozen=True):
     """The dimension along which the loop runs that is directly around the tile."""
 
 
+def goal_of(objective: Objective, time: float, energy: float) -> tuple[float, float]:
+    """Smaller for what is better by an objective."""
+    return {"time": (time, energy), "energy": (energy, time), "product": (time * energy, time)}[objective]
+
+
 class TilePrice(Struct, frozen=True, kw_only=True):
     """A mapping, from the array outward, with its cycles, traffic and energy."""
 
@@ -154,12 +159,7 @@ class TilePrice(Struct, frozen=True, kw_only=True):
 
     def goal(self, objective: Objective) -> tuple[float, float]:
         """Smaller for a better mapping."""
-        time = max(self.cycles, self.dram_cycles)
-        return {
-            "time": (time, self.energy_j),
-            "energy": (self.energy_j, time),
-            "product": (time * self.energy_j, time),
-        }[objective]
+        return goal_of(objective, max(self.cycles, self.dram_cycles), self.energy_j)
 
     def occupied(self, task: Task) -> float:
         """Bytes of the outermost tile of all three operands."""

@@ -65,9 +65,10 @@ class SystolicMachine(
     dram_kind: str = "ddr3"
     """The kind of DRAM, of those that the technology table has."""
     dataflow: Dataflows = Dataflows()
-    objective: Objective = "time"
-    """What the mapping of each product makes small: its time (energy decides between equal times), its energy, or the
-    product of both."""
+    objective: Objective = "product"
+    """What the mapping of each product, fusion and the division among cores make small: time (energy decides between
+    equal times), energy, or the product of both. The fastest plan can take twice the energy for a few percent of
+    time."""
     reduction: Reduction = "rows"
     """Axis of the reduction of a forward product: `rows`, sums move down a column of cells; `columns`, sums move
     along a row of cells."""

@@ -27,6 +27,9 @@ from presilicon.simulation.systolic.work import Moved, Rates, Work
 
 _HALF = 0.5
 """Share of the buffer that a running group may use instead of all of it, to leave more for data that stays."""
+_LANE_BYTES = 1.0
+"""Bytes of an operand that a lane of the vector unit passes in a cycle. Joined products gain that time, however fast
+DRAM is: the vector unit works behind one while the array does the next. Assumed: two operations for a bfloat16."""
 _STATISTICS = 0.5
 """Share of the cycles of a batch normalization that gathers its sums. Assumed: the unit does about as much for both."""
 
@@ -207,7 +210,7 @@ class Planner:
         limits = Limits(
             buffer_bytes=self._buffer_bytes * share,
             batch_size=step.graph.batch_size,
-            bytes_per_cycle=machine.dram_gb_s / machine.clock_ghz,
+            bytes_per_cycle=min(machine.dram_gb_s / machine.clock_ghz, _LANE_BYTES * machine.vector_lanes),
             slicing=slicing,
         )
         groups = form_groups(step.executed, self.values, self.styles, self._aligned, products, limits, self._fences)

@@ -10,6 +10,7 @@ from presilicon.designs import MachineStep, StepPrice, op_cost
 from presilicon.records import DramBounds, OpCost
 from presilicon.simulation.fusion.schedule import Stay
 from presilicon.simulation.fusion.values import BEFORE, StepValues
+from presilicon.simulation.mapping.tiles import goal_of
 from presilicon.simulation.systolic.machine import SystolicMachine
 from presilicon.simulation.systolic.plan import Plan, Planner
 from presilicon.simulation.systolic.work import Rates, systolic_rates
@@ -58,7 +59,7 @@ def lay_out(demands: Iterable[Demand], *, prefetch: bool) -> list[Span]:
 def price_systolic(step: MachineStep, machine: SystolicMachine) -> StepPrice:
     """Groups of ops one after another, each as long as the array, the vector unit or the DRAM channel needs.
 
-    Of the plans that the machine's fusion allows, the one with the least product of time and energy is taken. The time
+    Of the plans that the machine's fusion allows, the one that is best by its objective is taken. The time
     of a group is divided among its ops in proportion to what each would need on its own. Where the technology has a
     figure for leakage, the whole die leaks all the time.
     """
@@ -82,13 +83,13 @@ def choose_plan(
                 for demand, own_s in zip(demands, network_s(plan), strict=True)
             ]
         timed.append((plan, lay_out(demands, prefetch=machine.prefetch)))
-    return min(timed, key=lambda pair: _time_energy(pair[0], pair[1], rates))
+    return min(timed, key=lambda pair: goal_of(machine.objective, *_time_energy(pair[0], pair[1], rates)))
 
 
-def _time_energy(plan: Plan, spans: list[Span], rates: Rates) -> float:
+def _time_energy(plan: Plan, spans: list[Span], rates: Rates) -> tuple[float, float]:
     time_s = spans[-1].start_s + spans[-1].time_s if spans else 0.0
     dynamic_j = sum(work.dynamic_j(rates, moved) for work, moved in zip(plan.works, plan.moved, strict=True))
-    return time_s * (dynamic_j + sum(refresh_of_groups(plan, spans, rates)) + (rates.leakage_w or 0.0) * time_s)
+    return time_s, dynamic_j + sum(refresh_of_groups(plan, spans, rates)) + (rates.leakage_w or 0.0) * time_s
 
 
 def refresh_of_groups(plan: Plan, spans: list[Span], rates: Rates) -> list[float]:

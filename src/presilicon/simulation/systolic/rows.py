@@ -18,6 +18,7 @@ from presilicon.records import Op, Phase
 from presilicon.simulation.mapping.mapper import find_mapping
 from presilicon.simulation.mapping.nest import Hardware, Loop, Precision, Price, Store, price_mapping
 from presilicon.simulation.mapping.problem import DIMS, TENSORS, Contraction, Tensor
+from presilicon.simulation.mapping.tiles import goal_of
 from presilicon.simulation.systolic.compression import Operands
 from presilicon.simulation.systolic.machine import Objective, SystolicMachine
 from presilicon.simulation.systolic.mappings import gated_share
@@ -154,12 +155,7 @@ def _map(
         find_mapping(problem, hardware, precision, spatial, objective=objective, tries=_TRIES, most_loops=10)
         for spatial in unroll_rows(problem, *hardware.axes)
     ]
-    goals = {
-        "time": lambda price: (price.cycles, price.energy_pj),
-        "energy": lambda price: (price.energy_pj, price.cycles),
-        "product": lambda price: (price.cycles * price.energy_pj, price.cycles),
-    }
-    best = min(found, key=lambda mapped: goals[objective](mapped.price))
+    best = min(found, key=lambda mapped: goal_of(objective, mapped.price.cycles, mapped.price.energy_pj))
     dram = replace(hardware.stores[-1], read_bits=inf, write_bits=inf)
     quiet = replace(hardware, stores=(*hardware.stores[:-1], dram))
     return price_mapping(problem, quiet, best.nest, precision)

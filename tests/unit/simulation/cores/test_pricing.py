@@ -64,7 +64,13 @@ def mlp(widths: list[int], batch: int, micro_batches: int = 1) -> StepGraph:
 
 
 def chip(count: int = 1, *settings: str) -> Design:
-    base = ["machine.rows=16", "machine.cols=16", "machine.sram_kib=64", "machine.dram_gb_s=200"]
+    base = [
+        "machine.rows=16",
+        "machine.cols=16",
+        "machine.sram_kib=64",
+        "machine.dram_gb_s=200",
+        "machine.objective=time",
+    ]
     return load_design("bf16-systolic", [*base, f"machine.cores.count={count}", *(f"machine.{s}" for s in settings)])
 
 
