@@ -197,8 +197,8 @@ def next_step(model: nn.Module, number: int | None = None) -> None:
         raise ConfigError("next_step takes an emulated model; call emulate_ first")
     if number is None:
         emulation.count.note_update()
-    elif number < 0:
-        raise ConfigError(f"the number of a step must be at least 0, not {number}")
+    elif not isinstance(number, int) or number < 0:
+        raise ConfigError(f"the number of a step must be a whole number of at least 0, not {number!r}")
     else:
         emulation.count.restart(number)
 

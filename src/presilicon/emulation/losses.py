@@ -33,6 +33,8 @@ def emulated(loss: Callable[..., Tensor], numerics: Numerics | nn.Module, *, see
     >>> loss(torch.tensor([1.0, 0.3]), torch.zeros(2))
     tensor(0.5469)
     """
+    if not callable(loss):
+        raise ConfigError(f"emulated takes a loss that can be called, not {loss!r}")
     if isinstance(numerics, nn.Module):
         shared = emulation_of(numerics)
         if shared is None:

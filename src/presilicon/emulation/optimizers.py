@@ -405,9 +405,9 @@ def _is_plain(parameter: Tensor) -> bool:
 
 
 def _address(tensor: Tensor) -> int:
-    """The address of a tensor, or of this process's part of a distributed one."""
+    """The address of a tensor, or of this process's part of a distributed one; -1 for sparse ones, which have none."""
     local: Tensor = getattr(tensor, "_local_tensor", tensor)
-    return local.data_ptr()
+    return local.data_ptr() if local.layout == torch.strided else -1
 
 
 _READS_NUMBER = torch.ops.aten._local_scalar_dense.default

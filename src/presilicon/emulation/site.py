@@ -360,8 +360,10 @@ class Site:
         self._probe(before, tensor.data, Use(role))
         self.show(tensor, role)
 
-    def round_error(self, error: Tensor) -> Tensor:
-        """The rounded error of a vector op's result."""
+    def round_error(self, error: Tensor | None) -> Tensor | None:
+        """The rounded error of a vector op's result; None for one of several results that nothing uses."""
+        if error is None:
+            return None
         refuse_second_derivative(error)
         return self.round(error, Use("error"))
 

@@ -9,12 +9,14 @@ _ELEMENTWISE = """
     relu relu6 elu selu celu gelu silu mish softplus softsign hardtanh hardswish hardsigmoid leaky_relu prelu rrelu
     logsigmoid tanhshrink softshrink hardshrink threshold glu clamp clamp_min clamp_max clip nan_to_num pow float_power
     add sub subtract mul multiply div divide true_divide rsub maximum minimum fmax fmin atan2 hypot lerp addcmul addcdiv
-    remainder fmod outer xlogy logaddexp cross
+    remainder fmod outer ger kron xlogy xlog1py logaddexp logaddexp2 cross ldexp arcsin arccos arctan arcsinh arccosh
+    arctanh arctan2 expit ndtr log_ndtr entr lgamma digamma i0 deg2rad rad2deg
     __radd__ __rsub__ __rmul__ __rdiv__ __rtruediv__ __pow__ __rpow__
     dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout feature_dropout"""
 _REDUCTIONS = """
     sum mean nansum nanmean var std var_mean std_mean prod norm logsumexp cumsum cumprod amax amin max min
-    vector_norm softmax log_softmax softmin cosine_similarity pairwise_distance normalize"""
+    vector_norm softmax log_softmax softmin gumbel_softmax cosine_similarity pairwise_distance normalize dist trace diff
+    trapezoid trapz logcumsumexp scatter_add scatter_reduce index_add index_reduce segment_reduce fold"""
 _NORMS = "layer_norm batch_norm group_norm instance_norm rms_norm local_response_norm"
 _POOLS = """
     max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices

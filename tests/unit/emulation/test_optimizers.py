@@ -47,6 +47,17 @@ def test_the_three_axpys_of_momentum_by_hand(foreach: bool) -> None:
     assert optimizer.param_groups[0]["foreach"] is foreach
 
 
+@pytest.mark.parametrize("make", [lambda p: torch.optim.SGD(p, lr=0.1), lambda p: torch.optim.SparseAdam(p, lr=0.1)])
+def test_sparse_gradients_are_updates_like_others(make) -> None:
+    model = emulate_(nn.Embedding(6, 4, sparse=True), KEPT)
+    optimizer = emulate_optimizer_(make(model.parameters()), KEPT, model=model)
+    for _ in range(3):
+        backward(model, torch.tensor([1, 3]))
+        optimizer.step()
+    tensors = [model.weight.data, *optimizer.state[model.weight].values()]
+    assert all(torch.equal(tensor, half(tensor)) for tensor in tensors if isinstance(tensor, torch.Tensor))
+
+
 @pytest.mark.parametrize("decay", [0.0, 0.01])
 def test_the_look_ahead_of_nesterov_is_temporary(decay: float) -> None:
     model, x = problem()

@@ -215,7 +215,7 @@ _HARMLESS = """
     cumprod_backward masked_select masked_scale masked_scatter_backward native_dropout_backward index_reduce dist
     unsafe_index unsafe_index_put unsafe_masked_index unsafe_masked_index_put_accumulate embedding_bag_backward
     gelu_backward threshold_backward rrelu_with_noise_backward rrelu_with_noise_functional rsub copysign heaviside
-    functional_assert_async resize_as jagged_to_padded_dense_forward padded_dense_to_jagged_forward
+    functional_assert_async resize_as jagged_to_padded_dense_forward padded_dense_to_jagged_forward sparse_mask
     sparse_coo_tensor_with_dims_and_tensors pack_padded_sequence pack_padded_sequence_backward pad_packed_sequence"""
 """Operators of two tensors, of no kind above, that do not multiply one by the other and add up."""
 

@@ -109,6 +109,43 @@ def test_arithmetic_between_tensors_by_hand() -> None:
     assert torch.equal(emulate_(model, NUMERICS)(x).detach(), expected)
 
 
+ROWS = torch.tensor([0, 2, 0])
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x: torch.var_mean(x, -1)[0],
+        lambda x: torch.std_mean(x, -1)[1],
+        lambda x: x.scatter_add(0, ROWS.view(3, 1).expand(3, 4), x[:3]),
+        lambda x: torch.zeros(4, 4).index_add_(0, ROWS, x[:3]),
+        lambda x: torch.zeros(4, 4).scatter_reduce(0, ROWS.view(3, 1).expand(3, 4), x[:3], "sum"),
+        lambda x: functional.fold(functional.unfold(x.view(1, 1, 4, 4), 2), (4, 4), 2),
+        lambda x: functional.gumbel_softmax(x),
+        lambda x: torch.special.expit(x),
+        lambda x: torch.arctan(x),
+        lambda x: torch.dist(x, x.t()),
+        lambda x: torch.diff(x),
+        lambda x: torch.logcumsumexp(x, 0),
+    ],
+)
+def test_reductions_scatters_and_other_names_are_rounded(compute) -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return compute(x)
+
+    x = torch.rand(4, 4, requires_grad=True)
+    torch.manual_seed(0)
+    out = emulate_(Model(), NUMERICS)(x)
+    torch.manual_seed(0)
+    plain = compute(x)
+    assert torch.equal(out.detach(), on(plain, "activation"))
+    error = torch.rand_like(out)
+    (gradient,) = torch.autograd.grad(out, x, error)
+    (expected,) = torch.autograd.grad(plain, x, on(error, "error"))
+    assert torch.allclose(gradient, expected, rtol=0.5, atol=0.1)
+
+
 def test_embeddings_are_weights() -> None:
     table = nn.Embedding(5, 4, padding_idx=0)
     emulate_(table, NUMERICS)
@@ -235,6 +272,8 @@ def test_losses_are_emulated_on_demand() -> None:
     model = nn.Linear(3, 2)
     with pytest.raises(ConfigError, match="emulate_ first"):
         emulated(nn.MSELoss(), model)
+    with pytest.raises(ConfigError, match="can be called, not 'mse'"):
+        emulated("mse", NUMERICS)
     emulate_(model, NUMERICS)
     squared = emulated(nn.MSELoss(), model)
     out, wanted = torch.randn(3, 2), torch.randn(3, 2)

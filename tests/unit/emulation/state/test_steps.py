@@ -194,6 +194,8 @@ def test_updates_by_hand_are_told_by_next_step() -> None:
     assert torch.equal(model(X), plain(X))
     with pytest.raises(ConfigError, match="at least 0"):
         next_step(model, -1)
+    with pytest.raises(ConfigError, match="a whole number"):
+        next_step(model, 1.5)
     with pytest.raises(ConfigError, match="emulate_"):
         next_step(nn.Linear(2, 2))
 
