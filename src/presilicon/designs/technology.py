@@ -143,7 +143,7 @@ class AreaTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     register_bit: CellArea
     """Per bit of a register."""
     mux_bit: CellArea | None = None
-    """Per bit of a multiplexer of two inputs; without it, the selection of operands takes no area."""
+    """Per bit of a multiplexer of two inputs; without it, a machine cannot select operands."""
     edram: Density | None = None
     """Of embedded DRAM; without it, a machine cannot have any."""
     overhead: Overhead
@@ -177,9 +177,9 @@ class Technology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     register_bit: Energy | None = None
     """Energy of writing one bit to a register; without it, registers cost nothing."""
     mux_bit: Energy | None = None
-    """Energy of a bit through a multiplexer of two inputs; without it, the selection of operands costs nothing."""
+    """Energy of a bit through a multiplexer of two inputs; without it, a machine cannot select operands."""
     codec_bit: Energy | None = None
-    """Energy of compressing or expanding a bit of an operand with zeros; without it, that costs nothing."""
+    """Energy of compressing or expanding a bit of an operand with zeros; without it, that costs nothing (a remark)."""
     wire: WireEnergy | None = None
     """Wires to the banks of a memory; without it, or without areas, a memory is read off the curve as one bank."""
     macs: tuple[MacEnergy, ...] = ()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from presilicon.base import ConfigError, decode_config, parse_toml, to_toml
+from presilicon.base import ConfigError, decode_config, parse_toml, to_plain, to_toml
 from presilicon.designs import Technology, curve_um2, figure_name, load_design, load_technology, technology_names
 
 MINIMAL = """
@@ -109,3 +109,32 @@ def test_a_file_that_was_changed_is_read_again(tmp_path) -> None:
     assert load_technology(str(path)).node_nm == 28
     path.write_text(MINIMAL.replace("node_nm = 28", "node_nm = 5"))
     assert load_technology(str(path)).node_nm == 5
+
+
+@pytest.mark.parametrize(
+    ("entry", "settings", "complaint"),
+    [
+        (
+            "mux_bit",
+            "sparsity.zeros=2:4",
+            r'sparsity.zeros = "2:4" selects operands, but technology \S+ has no mux_bit',
+        ),
+        ("area.mux_bit", "sparsity.zeros=pairs", r"has no area\.mux_bit: add it to the table"),
+        (
+            "area.edram",
+            'memories=[{ name = "buffer", kib = 512, kind = "edram", retention_us = 40 }]',
+            r'memory "buffer" is embedded DRAM, but technology \S+ has no area\.edram',
+        ),
+        ("wire", "cores.count=4", r"cores have links without pj_bit_hop, but technology \S+ has no wire"),
+    ],
+)
+def test_a_design_needs_the_figures_of_its_parts(tmp_path, entry, settings, complaint):
+    table = to_plain(load_technology("horowitz-45nm"))
+    path, _, name = entry.rpartition(".")
+    del (table[path] if path else table)[name]
+    file = tmp_path / "bare.toml"
+    file.write_text(to_toml(table))
+    load_design("fp32-systolic", [f"machine.technology={file}"])
+    load_design("fp32-systolic", [f"machine.{settings}"])
+    with pytest.raises(ConfigError, match=complaint):
+        load_design("fp32-systolic", [f"machine.technology={file}", f"machine.{settings}"])

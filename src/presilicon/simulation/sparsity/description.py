@@ -11,6 +11,8 @@ from presilicon.records import Role, StepFacts
 
 Encoding = Literal["bitmap", "run-length", "coordinate"]
 ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
+ROLES: tuple[Role, ...] = ("weight", "activation", "error")
+"""Roles of the operands that can be compressed."""
 
 
 def encoded_bits(encoding: Encoding, value_bits: float, density: float, index_bits: int) -> float:
@@ -148,8 +150,7 @@ def zero_remarks(sparsity: Sparsity, facts: StepFacts, columns: int) -> Iterator
         yield "zeros are gated only as measured, by the densities that are known: add the method measure-zeros"
     elif sparsity.pattern is not None and not simulated:
         yield f"weights that are not known to be {zeros} are computed densely: a method must make them {zeros}"
-    roles: tuple[Role, ...] = ("weight", "activation", "error")
-    unknown = [role for role in roles if getattr(sparsity, role) is not None and role not in densities]
+    unknown = [role for role in ROLES if getattr(sparsity, role) is not None and role not in densities]
     if unknown:
         yield (
             f"nobody has measured the zeros of compressed operands ({', '.join(unknown)}): they are priced as dense, "

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from presilicon.base import ConfigError
-from presilicon.designs import Design, Machine, MachineStep, StepPrice, Technology
+from presilicon.designs import Design, Machine, MachineStep, StepPrice, Technology, load_technology
 from presilicon.records import PRODUCT_PHASES, Area, ArrayFrames, Gemm, StepFacts
 from presilicon.simulation.cores.description import Cores
-from presilicon.simulation.sparsity.description import Sparsity, zero_remarks
+from presilicon.simulation.sparsity.description import ROLES, Sparsity, zero_remarks
 from presilicon.simulation.systolic.memories import OPERANDS, Memory, check_memories
 
 Stationary = Literal["weight-stationary", "input-stationary", "output-stationary"]
@@ -154,8 +154,10 @@ class SystolicMachine(
     def check_design(self, design: Design) -> None:
         """A MAC unit that adds in the order of the array must have as many rows as a tile has along its sums.
 
-        Cells can be processing units, on a chip with one core that multiplies zeros too.
+        Cells can be processing units, on a chip with one core that multiplies zeros too. The technology table must have
+        the figures of what only some machines have.
         """
+        self._check_table(load_technology(self.technology))
         unit = design.numerics.unit_name
         if unit is not None and (self.cores.count > 1 or self.dataflow.forward == "row-stationary"):
             raise ConfigError(
@@ -179,6 +181,24 @@ class SystolicMachine(
                     f"sums of {phase}: set rows = {length} in [{own}]"
                 )
 
+    def _check_table(self, technology: Technology) -> None:
+        area, sparsity, cores = technology.area, self.sparsity, self.cores
+        selects, has_area = sparsity.selected_inputs != (1, 1), area is not None
+        selection = f'sparsity.zeros = "{sparsity.zeros}" selects operands'
+        edram = next(
+            (f'memory "{memory.name}" is embedded DRAM' for memory in self.memories if memory.kind == "edram"), ""
+        )
+        has_wires, links = cores.count > 1 and cores.pj_bit_hop is None, "cores have links without pj_bit_hop"
+        for reason, is_needed, entry, figure in (
+            (selection, selects, "mux_bit", technology.mux_bit),
+            (selection, selects and has_area, "area.mux_bit", area and area.mux_bit),
+            (edram, edram and has_area, "area.edram", area and area.edram),
+            (links, has_wires, "wire", technology.wire),
+            (links, has_wires, "area", area),
+        ):
+            if is_needed and figure is None:
+                raise ConfigError(f"{reason}, but technology {technology.name} has no {entry}: add it to the table")
+
     def price(self, step: MachineStep) -> StepPrice:
         """See `price_systolic` and `price_cores`."""
         if self.cores.count > 1:
@@ -194,7 +214,11 @@ class SystolicMachine(
         sparsity = self.sparsity
         if sparsity == Sparsity():
             return super().remarks(facts)
-        return tuple(zero_remarks(sparsity, facts, self.cols if self.reduction == "rows" else self.rows))
+        remarks = zero_remarks(sparsity, facts, self.cols if self.reduction == "rows" else self.rows)
+        if any(map(sparsity.encoding_of, ROLES)) and load_technology(self.technology).codec_bit is None:
+            free = f"technology {self.technology} has no codec_bit: compressing and expanding operands takes no energy"
+            return (*remarks, free)
+        return tuple(remarks)
 
     def area(self, design: Design, technology: Technology | None) -> Area:
         """See `systolic_area`."""
