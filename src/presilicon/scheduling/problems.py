@@ -117,6 +117,8 @@ def build_problem(
         summed = {index for index, op in enumerate(graph.ops) if op.gradient and transfers}
         tasks, inputs = _replicated(tasks, inputs, system.replicas, summed)
         if summed:
+            if HOST in system.devices:
+                raise ConfigError(f"devices.{HOST} needs another name: the {HOST} itself adds up gradients of replicas")
             pools.append(Pool(name=HOST, units=count, idle_w=0.0))
     notes = [*system.notes, *graph.notes]
     if sources:

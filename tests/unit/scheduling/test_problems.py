@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from presilicon.base import ConfigError
 from presilicon.designs import System, load_system
@@ -136,6 +137,15 @@ def test_an_op_that_draws_less_than_its_idle_device_is_refused() -> None:
         ConfigError, match=r"op 0 \(Fft\): average power on 1 x gpu must be at least its idle power of 41 W"
     ):
         build_problem(load_system(IDEAL), graph, costs={"gpu": [OpEstimate(0.5, 40.9, 95.0, "simulated")]})
+
+
+def test_a_device_of_replicas_is_not_called_like_their_host() -> None:
+    system = load_system(IDEAL)
+    renamed = replace(system, devices={"host": system.devices["gpu"], **system.devices})
+    graph = parse_graph({"ops": [{"id": 0, "kind": "Conv2D", "size": "M", "gradient": True}]})
+    assert build_problem(renamed, graph).pools[0].name == "host"
+    with pytest.raises(ConfigError, match=r"devices\.host needs another name"):
+        build_problem(replace(renamed, replicas=2), graph)
 
 
 def test_replicas_add_up_gradients_through_the_host() -> None:
