@@ -130,11 +130,12 @@ def command(
       presilicon evaluate --resume latest
     """
     from presilicon.runs import load_run, make_labels
-    from presilicon.study import EvaluateRequest, read_request
+    from presilicon.study import EvaluateRequest, read_request, where_started
 
     stored, labels = None, make_labels(options.pop("label"), options.pop("tags"))
     if resume is not None:
         _refuse_others(context)
+        out = out.absolute()
         stored = load_run(out, resume)
         request = read_request(stored)
     else:
@@ -143,7 +144,8 @@ def command(
                 parameter = next(parameter for parameter in context.command.params if parameter.name == name)
                 raise click.MissingParameter(ctx=context, param=parameter)
         request = EvaluateRequest(**options)
-    _evaluate(request, stored, labels, jobs or os.cpu_count() or 1, out, as_json)
+    with where_started(request):
+        _evaluate(request, stored, labels, jobs or os.cpu_count() or 1, out, as_json)
 
 
 def _refuse_others(context: click.Context) -> None:

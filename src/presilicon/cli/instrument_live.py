@@ -324,7 +324,7 @@ class _Training(NamedTuple):
 
 def _load_training(run: "StoredRun", design: str | None, seed: int | None) -> _Training:
     from presilicon.records import InstrumentStarted
-    from presilicon.study import load_request, plan_request, stream_file
+    from presilicon.study import load_request, plan_request, stream_file, where_started
 
     starts = [
         event
@@ -333,7 +333,9 @@ def _load_training(run: "StoredRun", design: str | None, seed: int | None) -> _T
     ]
     if not starts:
         raise ConfigError(f"{run.name} has no instrumented training from its first step on (of that design and seed)")
-    plan = plan_request(load_request(run))
+    request = load_request(run)
+    with where_started(request):
+        plan = plan_request(request)
     first = starts[0]
     # The stream file is that of the last start.
     started = next(event for event in reversed(starts) if (event.design, event.seed) == (first.design, first.seed))

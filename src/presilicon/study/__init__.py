@@ -10,7 +10,7 @@ from presilicon.study.fairness import check_strict, compare_all, fairness, stric
 from presilicon.study.idle import idle_in_prices
 from presilicon.study.plan import Plan, check_device, plan_request
 from presilicon.study.prices import StepGraphs, StepPrices, check_step_taps, price_remarks, price_trace
-from presilicon.study.request import EvaluateRequest, load_request, read_request
+from presilicon.study.request import EvaluateRequest, load_request, read_request, where_started
 from presilicon.study.run_changes import configuration_changes, design_changes
 from presilicon.study.sensitivity import sensitivity, step_sensitivity
 from presilicon.study.statistics import interval
@@ -121,5 +121,6 @@ __all__ = [
     "sweep",
     "to_table",
     "train_watched",
+    "where_started",
     "with_sensitivity",
 ]

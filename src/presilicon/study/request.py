@@ -1,6 +1,8 @@
 """The arguments of an evaluation as they were written, saved with the run so that it can be resumed."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager
 from dataclasses import replace
 from functools import partial
 from math import isfinite
@@ -10,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from presilicon.base import ConfigError, json_text
+from presilicon.base import ConfigError, json_text, located
 from presilicon.designs import Design, recipe_label, vary_designs
 from presilicon.records import Direction
 from presilicon.runs import CHECKPOINT_EVERY, Run, StoredRun, config_hash, resume_run
@@ -56,6 +58,8 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
     """Training methods of every design, as names or as `NAME.parameter=value`."""
     vary: tuple[str, ...] = ()
     """Fields with several values, such as `machine.rows=32,64`: one design per combination."""
+    directory: str = ""
+    """Where the run was started; paths in the other arguments are relative to it."""
 
     def load_designs(self) -> list[Design]:
         """The designs with settings, variations and recipes applied."""
@@ -131,7 +135,15 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
 
 def write_request(run: Run, request: EvaluateRequest) -> None:
     """Save a request in the run's directory."""
-    run.write_file(REQUEST_FILE, json_text(request))
+    run.write_file(REQUEST_FILE, json_text(msgspec.structs.replace(request, directory=os.getcwd())))
+
+
+@contextmanager
+def where_started(request: EvaluateRequest) -> Iterator[None]:
+    """A context in the directory in which a run was started; errors name one that is not there any more."""
+    folder = Path(request.directory)
+    with chdir(folder) if folder.is_dir() else located(f"the run was started in {folder}, which is not there"):
+        yield
 
 
 def read_request(run: StoredRun) -> EvaluateRequest:

@@ -163,3 +163,31 @@ def test_a_resumed_log_has_every_evaluation_once(invoke, tmp_path, monkeypatch) 
     assert invoke("evaluate", "--resume", "latest", "--jobs", "1").code == 0
     steps = [event.step for event in run.events(EvaluationEvent)]
     assert sorted(steps) == [10, 20, 30, 40, 50, 60]
+
+
+def test_a_run_is_resumed_from_any_directory(tmp_path, monkeypatch, capsys) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    (home / "mine.toml").write_text('base = "bf16-systolic"\nname = "mine"\n')
+    monkeypatch.chdir(home)
+    with pytest.raises(SystemExit) as ended:
+        main(["evaluate", "mine.toml", "--workload", "digits-mlp", "--seeds", "1", "--max-steps", "30"])
+    assert ended.value.code == 0
+    [run] = list_runs(Path("runs"))
+    record = json.loads((home / run.path / "run.json").read_text())
+    (home / run.path / "run.json").write_text(json.dumps({**record, "status": "failed"}))
+    (home / run.path / "result.json").unlink()
+    monkeypatch.chdir(elsewhere)
+    with pytest.raises(SystemExit) as ended:
+        main(["evaluate", "--resume", "latest", "--out", "../home/runs"])
+    assert ended.value.code == 0, capsys.readouterr().err
+    assert (home / run.path / "result.json").exists()
+    assert Path.cwd() == elsewhere
+
+    (home / run.path / "run.json").write_text(json.dumps({**record, "status": "failed"}))
+    home.rename(tmp_path / "moved")
+    with pytest.raises(SystemExit) as ended:
+        main(["evaluate", "--resume", "latest", "--out", "../moved/runs"])
+    assert ended.value.code == 2
+    assert f"started in {home}, which is not there: mine.toml" in capsys.readouterr().err
