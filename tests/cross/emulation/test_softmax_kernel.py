@@ -30,6 +30,6 @@ print("equal")
 @pytest.mark.parametrize("is_causal", [True, False])
 @pytest.mark.parametrize("queries", [1, 5, 9])
 def test_probabilities_and_their_gradient_are_those_of_torch(
-    interpret: Callable[[str], str], queries, is_causal
+    run_kernels: Callable[[str], str], queries, is_causal
 ) -> None:
-    assert interpret(SCRIPT.format(queries=queries, is_causal=is_causal)) == "equal"
+    assert run_kernels(SCRIPT.format(queries=queries, is_causal=is_causal)) == "equal"

@@ -33,5 +33,5 @@ print("equal")
 
 @pytest.mark.parametrize("fmt", ["e4m3fn", "e5m2", "bfloat16"])
 @pytest.mark.parametrize("count", [10, 3000])
-def test_one_pass_measures_what_the_definition_does(interpret: Callable[[str], str], fmt: str, count: int) -> None:
-    assert interpret(SCRIPT.format(fmt=fmt, count=count)) == "equal"
+def test_one_pass_measures_what_the_definition_does(run_kernels: Callable[[str], str], fmt: str, count: int) -> None:
+    assert run_kernels(SCRIPT.format(fmt=fmt, count=count)) == "equal"

@@ -51,9 +51,9 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_triton_is_the_kernel(case: str, interpret: Callable[[str], str]) -> None:
+def test_triton_is_the_kernel(case: str, run_kernels: Callable[[str], str]) -> None:
     batches = 2 if case == "every sum rounded" else 1
-    assert interpret(SCRIPT.format(units=CASES[case], pairs=PAIRS, batches=batches)) == "equal"
+    assert run_kernels(SCRIPT.format(units=CASES[case], pairs=PAIRS, batches=batches)) == "equal"
 
 
 LEVELS = """

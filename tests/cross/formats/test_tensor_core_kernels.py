@@ -73,9 +73,9 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_patches_read_in_place_equal_patches_in_memory(interpret: Callable[[str], str], case: str) -> None:
-    assert interpret(SCRIPT.format(**PLAIN | CASES[case])) == "equal"
+def test_patches_read_in_place_equal_patches_in_memory(run_kernels: Callable[[str], str], case: str) -> None:
+    assert run_kernels(SCRIPT.format(**PLAIN | CASES[case])) == "equal"
 
 
-def test_scales_of_tensors_rows_and_blocks_multiply_sums(interpret: Callable[[str], str]) -> None:
-    assert interpret(SCALED) == "equal"
+def test_scales_of_tensors_rows_and_blocks_multiply_sums(run_kernels: Callable[[str], str]) -> None:
+    assert run_kernels(SCALED) == "equal"

@@ -172,8 +172,8 @@ FEW = 'MODES = ["nearest-even", "down", Stochastic(), Stochastic(8, "lfsr")]\n'
 
 
 @pytest.mark.parametrize("name", ["e5m2", "bfloat16", "fixed(8, 4)"])
-def test_elements(name: str, interpret: Interpret) -> None:
-    assert interpret(PRELUDE + FEW + ELEMENTS.replace("{names}", repr([name]))) == "equal"
+def test_elements(name: str, run_kernels: Interpret) -> None:
+    assert run_kernels(PRELUDE + FEW + ELEMENTS.replace("{names}", repr([name]))) == "equal"
 
 
 @pytest.mark.parametrize(
@@ -187,13 +187,13 @@ def test_elements(name: str, interpret: Interpret) -> None:
         "int(8, scale=channel)",
     ],
 )
-def test_blocks(name: str, interpret: Interpret) -> None:
+def test_blocks(name: str, run_kernels: Interpret) -> None:
     code = BLOCKS.replace("{names}", repr([name])).replace("{is_quick}", "True")
-    assert interpret(PRELUDE + FEW + code) == "equal"
+    assert run_kernels(PRELUDE + FEW + code) == "equal"
 
 
-def test_narrow_outputs_given_magnitudes_and_long_rows(interpret: Interpret) -> None:
-    assert interpret(PRELUDE + OTHERS) == "equal"
+def test_narrow_outputs_given_magnitudes_and_long_rows(run_kernels: Interpret) -> None:
+    assert run_kernels(PRELUDE + OTHERS) == "equal"
 
 
 @pytest.mark.parametrize(
@@ -204,12 +204,12 @@ def test_narrow_outputs_given_magnitudes_and_long_rows(interpret: Interpret) -> 
     ],
     ids=lambda names: names[0],
 )
-def test_codes_and_their_scales(names: list[str], interpret: Interpret) -> None:
-    assert interpret(PRELUDE + APART.replace("{names}", repr(names))) == "equal"
+def test_codes_and_their_scales(names: list[str], run_kernels: Interpret) -> None:
+    assert run_kernels(PRELUDE + APART.replace("{names}", repr(names))) == "equal"
 
 
-def test_lists_of_tensors(interpret: Interpret) -> None:
-    assert interpret(PRELUDE + FEW + LISTS) == "equal"
+def test_lists_of_tensors(run_kernels: Interpret) -> None:
+    assert run_kernels(PRELUDE + FEW + LISTS) == "equal"
 
 
 @pytest.mark.slow
@@ -221,8 +221,8 @@ def test_lists_of_tensors(interpret: Interpret) -> None:
     ],
     ids=lambda names: names[0],
 )
-def test_all_elements(names: list[str], interpret: Interpret) -> None:
-    assert interpret(PRELUDE + ELEMENTS.replace("{names}", repr(names))) == "equal"
+def test_all_elements(names: list[str], run_kernels: Interpret) -> None:
+    assert run_kernels(PRELUDE + ELEMENTS.replace("{names}", repr(names))) == "equal"
 
 
 @pytest.mark.slow
@@ -244,8 +244,8 @@ def test_all_elements(names: list[str], interpret: Interpret) -> None:
     ],
     ids=lambda names: names[0],
 )
-def test_all_blocks(names: list[str], interpret: Interpret) -> None:
-    assert interpret(PRELUDE + BLOCKS.replace("{names}", repr(names)).replace("{is_quick}", "False")) == "equal"
+def test_all_blocks(names: list[str], run_kernels: Interpret) -> None:
+    assert run_kernels(PRELUDE + BLOCKS.replace("{names}", repr(names)).replace("{is_quick}", "False")) == "equal"
 
 
 def test_the_comparison_can_fail(interpret: Interpret) -> None:
@@ -253,5 +253,5 @@ def test_the_comparison_can_fail(interpret: Interpret) -> None:
 
 
 @pytest.mark.parametrize("mode", ["", '8, "lfsr"'])
-def test_captured_kernels_read_the_keys_of_their_step(interpret: Interpret, mode: str) -> None:
-    assert interpret(PRELUDE + BANKS.format(mode=mode)) == "equal"
+def test_captured_kernels_read_the_keys_of_their_step(run_kernels: Interpret, mode: str) -> None:
+    assert run_kernels(PRELUDE + BANKS.format(mode=mode)) == "equal"

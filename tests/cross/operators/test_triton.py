@@ -41,5 +41,5 @@ WINDOWS = ["max_pool2d", "conv2d", "attention"]
 @pytest.mark.parametrize(
     "names", [ELEMENTWISE, ROWS, pytest.param(WINDOWS, marks=pytest.mark.slow)], ids=lambda names: names[0]
 )
-def test_kernels_equal_torch_s_functions(names: list[str], interpret: Callable[[str], str]) -> None:
-    assert interpret(SCRIPT.format(names=names)) == "equal"
+def test_kernels_equal_torch_s_functions(names: list[str], run_kernels: Callable[[str], str]) -> None:
+    assert run_kernels(SCRIPT.format(names=names)) == "equal"
