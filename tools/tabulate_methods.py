@@ -15,9 +15,9 @@ from presilicon.records import Comparison, Result
 
 SETTINGS = {
     "fast": ["numerics.mac.slice_bits=2"],
-    "magnitude-pruning": ["machine.skips_zero_weights=true"],
-    "procrustes": ["machine.skips_zero_weights=true"],
-    "tensordash": ["machine.skips_zero_pairs=true"],
+    "magnitude-pruning": ["machine.sparsity.zeros=weights"],
+    "procrustes": ["machine.sparsity.zeros=weights"],
+    "tensordash": ["machine.sparsity.zeros=pairs"],
 }
 """Hardware that a method is for, where the design does not have it."""
 OTHER_MODELS = ("camel",)

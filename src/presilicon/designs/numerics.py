@@ -255,6 +255,11 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         _convert_roles(self)
+        for name, kind in (("overrides", Override), ("schedule", Change)):
+            entries = getattr(self, name)
+            if not isinstance(entries, tuple | list) or not all(isinstance(entry, kind) for entry in entries):
+                raise ConfigError(f"{name}: must be a tuple of {kind.__name__}, not {entries!r}")
+            force_setattr(self, name, tuple(entries))
 
     def check(self) -> None:
         """Overrides must replace something, with formats and roundings that exist; errors must hold the loss scale."""

@@ -151,6 +151,9 @@ class System(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict
         for name, device in self.devices.items():
             with located(f"devices.{name}"):
                 device.verify()
+                for kernels in device.kernels if len(device.kernels) > 1 else ():
+                    if f"{name}-{kernels}" in self.devices:
+                        raise ConfigError(f'boards with the kernels "{kernels}" are named like a device: rename one')
         for row in self.rows:
             row.verify()
             if row.device not in self.devices:

@@ -119,6 +119,14 @@ def test_wrong_settings_are_named(setting: str, words: list[str]) -> None:
     assert all(word in str(error.value) for word in words)
 
 
+def test_boards_of_two_kernel_sets_are_not_named_like_another_device() -> None:
+    sets = 'devices.fpga.kernels={"a" = ["Mul"], "b" = ["MatMul"]}'
+    other = 'devices.fpga-a={"kind" = "fpga", "count" = 1, "idle_w" = 10, "peak_w" = 20}'
+    assert len(load_system("v100-3xs10", [sets]).configurations()) == 4
+    with pytest.raises(ConfigError, match='boards with the kernels "a" are named like a device'):
+        load_system("v100-3xs10", [sets, other])
+
+
 def test_an_unknown_system_gets_a_proposal() -> None:
     with pytest.raises(ConfigError, match='did you mean "v100-3xs10"'):
         load_system("v100-3xs1")

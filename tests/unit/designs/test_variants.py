@@ -2,6 +2,9 @@
 
 import random
 
+import pytest
+
+from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override, RoleFormat
 from presilicon.designs.patterns import patterns_meet
 from presilicon.formats import parse
@@ -40,3 +43,12 @@ def test_many_patterns_that_replace_one_another_make_few_variants() -> None:
     """There are 2 to the power of 40 sets of these entries."""
     entries = [override(f"*.part{number}", "weight", ("e4m3", "e5m2")[number % 2]) for number in range(40)]
     assert len(Numerics(overrides=tuple(entries)).variants()) == 3
+
+
+def test_overrides_in_a_list_are_a_tuple_and_others_are_refused() -> None:
+    numerics = Numerics(overrides=[Override(layers="0", weight="bfloat16")])  # type: ignore[arg-type]
+    assert numerics == Numerics(overrides=(Override(layers="0", weight="bfloat16"),))
+    hash(numerics)
+    for wrong in ({"layers": "0"}, [{"layers": "0"}], Override(layers="0", weight="bfloat16")):
+        with pytest.raises(ConfigError, match="overrides: must be a tuple of Override, not"):
+            Numerics(overrides=wrong)  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A multiply-accumulate unit: what is rounded, to which format, and in which order products are added.
 
     Every sum starts from +0. Each product and each sum is computed exactly and rounded once. NaN has no sign; an exact
-    zero sum is +0 unless both terms are -0, or the rounding is `down`, as in IEEE 754.
+    zero sum is +0 unless both terms are -0, or the rounding is `down`, as in IEEE 754 (`aligned`: always +0).
 
     The orders, for products p[0], p[1], ... along the reduction axis:
 
