@@ -166,6 +166,8 @@ def run_model(model: nn.Module, workload: Workload, inputs: Tensor) -> Any:
     """
     try:
         return model(inputs)
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError as error:
         given = f"shape {tuple(inputs.shape)} and type {inputs.dtype}"
         raise ConfigError(f'workload "{workload.name}": the model cannot take inputs of {given} ({error})') from error

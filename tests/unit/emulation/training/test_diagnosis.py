@@ -309,3 +309,16 @@ def test_numbers_far_from_the_largest_do_not_saturate() -> None:
     held = torch.full((10,), 1000.0)
     probe.see_rounding(0, "layer", "weight", None, held, torch.full((10,), fmt.max), fmt)
     assert probe.shares()[0].saturation == pytest.approx(10 / 110)
+
+
+def test_a_device_without_memory_is_not_blamed_on_the_workload() -> None:
+    class Large(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            raise torch.OutOfMemoryError("out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        train(replace(DIGITS, model=Large), Numerics(), seed=0)
