@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from presilicon.base import to_toml, write_atomically, write_file
+from presilicon.base import ConfigError, to_toml, write_atomically, write_file
 from presilicon.cli.options import set_option
 
 _OPTIONS = (
@@ -69,7 +69,10 @@ def describe(
 
     own = own_layers(workloads, design.machine, _notice)
     card = None if times is None else read_card(times)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out {out}: cannot make this folder: {error.strerror or error}") from None
     if card is None or own:
 
         def keep(times: Any) -> None:

@@ -47,10 +47,11 @@ def test_errors_say_what_to_give(tmp_path: Path, invoke: Any, monkeypatch: pytes
     missing = invoke("characterize-gpu", "h200", "--out", str(tmp_path))
     assert missing.code == 3
     assert "no CUDA device is seen" in missing.err
-    (tmp_path / "broken.json").write_text("{}")
-    broken = invoke("characterize-gpu", "h200", "--out", str(tmp_path), "--times", str(tmp_path / "broken.json"))
-    assert broken.code == 2
-    assert "has no measured layers" in broken.err
+    for damaged in (b"{}", b'{"device": "\xff"}'):
+        (tmp_path / "broken.json").write_bytes(damaged)
+        broken = invoke("characterize-gpu", "h200", "--out", str(tmp_path), "--times", str(tmp_path / "broken.json"))
+        assert broken.code == 2
+        assert "has no measured layers" in broken.err
     # A design that will not do is refused before anything is measured.
     systolic = invoke("characterize-gpu", "bf16-systolic", "--out", str(tmp_path))
     assert systolic.code == 2
@@ -91,6 +92,16 @@ def test_times_that_cannot_be_fitted_are_refused(
             {"powers": [{"layer": 1, "precision": "fp32", "phase": "forward", "time_us": 1.0, "power_w": -3.0}]},
             "power_w must be more than 0, not -3",
         ),
+        (
+            {"powers": [{"layer": 1, "precision": "fp32", "phase": "forward", "time_us": 1.0}]},
+            "power_w must be more than 0, not None",
+        ),
+        ({"schema": 9}, "$.schema"),
+        ({"static_w": -5.0}, "$.static_w"),
+        (
+            {"own": [{"name": "linear", "arguments": {"in_features": -4, "out_features": 4}, "shapes": [[4, 4]]}]},
+            "cannot be built: Trying to create tensor with negative dimension",
+        ),
         ({"own": [{"name": "nosuch", "shapes": [[4, 4]]}]}, 'a layer "nosuch"'),
         ({"own": [{"name": "linear", "arguments": {"in_features": 4}, "shapes": [[4, 4]]}]}, "cannot be built"),
     ],
@@ -111,6 +122,37 @@ def test_tables_of_other_versions_are_refused(tmp_path: Path, invoke: Any) -> No
     refused = invoke("simulate", "h200", "--gemm", "8x8x8", "--set", f"machine.measured={path}")
     assert refused.code == 2
     assert "has schema 1, and this version reads 2" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("part", "damaged", "text"),
+    [
+        ('"reached":0.5', '"reached":0', "> 0.0 - at `$.groups[...].reached`"),
+        ('"weights":[0.1]', '"weights":[]', "1 points, 0 weights and 2 scales do not match"),
+        ('"points":[[1,2]]', '"points":[[1]]', "every point must have 2 axes"),
+        ('"scales":[1,1]', '"scales":[1,0]', "> 0.0 - at `$.groups[...].scales[1]`"),
+        ("[[5,0.2]]", "[]", "known: a layer must have at least one batch size"),
+        ('"weights":[0.3]', '"weights":[]', "1 points and 0 weights do not match"),
+        ('"32","gelu","forward",""', '"32"', "every point must have 5 labels"),
+        ('"memory_gb_s":1', '"memory_gb_s":0', "> 0.0 - at `$.peaks.memory_gb_s`"),
+        ('"device":"', '"device":"\xff', "can't decode byte 0xff"),
+    ],
+)
+def test_damaged_tables_are_refused_with_the_place(
+    part: str, damaged: str, text: str, tmp_path: Path, invoke: Any
+) -> None:
+    table = (
+        '{"schema":2,"device":"","source":"","peaks":{"memory_gb_s":1,"issue":1,"tflops":{}},"groups":{"gelu.32":'
+        '{"fixed_us":1,"reached":0.5,"scales":[1,1],"points":[[1,2]],"weights":[0.1],"known":{"a":[[5,0.2]]}}},'
+        '"powers":{"points":[[["other","32","gelu","forward",""],0,0]],"weights":[0.3],"lowest":-1,"highest":1}}'
+    )
+    assert part in table
+    for content, code in ((table, 0), (table.replace(part, damaged, 1), 2)):
+        path = tmp_path / f"table{code}.json"
+        path.write_bytes(content.encode("latin1"))
+        printed = invoke("simulate", "h200", "--gemm", "8x8x8", "--set", f"machine.measured={path}")
+        assert printed.code == code
+    assert text in printed.err
 
 
 def test_a_card_is_measured_in_two_parts(few: CardTimes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,6 +297,16 @@ def test_layers_of_a_network_are_measured_beside_what_was(
     sides = f"{layer.shapes[0][0]}x{layer.arguments['in_features']}x{layer.arguments['out_features']}"
     printed = invoke("simulate", str(second / "design.toml"), "--gemm", sides, "--numerics", "fp32", "--json").out
     assert json.decode(printed)["time_s"] * 1e6 == pytest.approx(measured, rel=0.02)
-    wrong = invoke("characterize-cpu", str(processor), "--out", str(third), "--workload", "digits-mlp@many")
+
+
+@pytest.mark.parametrize("batch", ["many", "", "0", "99999999999999999999"])
+def test_a_batch_size_must_be_a_number(batch: str, processor: Path, tmp_path: Path, invoke: Any) -> None:
+    wrong = invoke("characterize-cpu", str(processor), "--out", str(tmp_path), "--workload", f"digits-mlp@{batch}")
     assert wrong.code == 2
-    assert 'a batch size must be a number above 0, not "many"' in wrong.err
+    assert f'a batch size must be a number from 1 to 1073741824, not "{batch}"' in wrong.err
+
+
+def test_a_folder_that_cannot_be_made_is_named(processor: Path, invoke: Any) -> None:
+    refused = invoke("characterize-cpu", str(processor), "--out", str(processor / "out"))
+    assert refused.code == 2
+    assert "cannot make this folder: Not a directory" in refused.err

@@ -12,26 +12,28 @@ from functools import cache
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from presilicon.base import ConfigError
 from presilicon.records import StepChecks
 from presilicon.simulation.roofline.features import Features
 
+AboveZero = Annotated[float, Meta(gt=0)]
+
 
 class KernelGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Kernels of one kind."""
 
-    fixed_us: float
+    fixed_us: Annotated[float, Meta(ge=0)]
     """Time of a launch, whatever its work."""
-    reached: float
+    reached: AboveZero
     """Share of the limit's rate that large kernels reach."""
     error: float = 0.0
     """Mean error of a logarithm whose layer was left out of the fit."""
-    scales: tuple[float, ...] = ()
+    scales: tuple[AboveZero, ...] = ()
     """Width of the bells along each axis of the shape; empty where there are none."""
     points: tuple[tuple[float, ...], ...] = ()
     """Measured shapes."""
@@ -40,14 +42,25 @@ class KernelGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     known: dict[str, tuple[tuple[float, float], ...]] = {}
     """Layers that were measured: logarithms of batch sizes, in rising order, and of measured over smoothed time."""
 
+    def __post_init__(self) -> None:
+        """Every point must have all axes and a weight, and every known layer a time."""
+        if len(self.points) != len(self.weights) or bool(self.points) != bool(self.scales):
+            raise ValueError(
+                f"{len(self.points)} points, {len(self.weights)} weights and {len(self.scales)} scales do not match"
+            )
+        if any(len(point) != len(self.scales) for point in self.points):
+            raise ValueError(f"every point must have {len(self.scales)} axes, as many as there are scales")
+        if not all(self.known.values()):
+            raise ValueError("known: a layer must have at least one batch size")
+
 
 class Peaks(Struct, frozen=True, kw_only=True):
     """What limits kernels on a chip."""
 
-    memory_gb_s: float
-    issue: float
+    memory_gb_s: AboveZero
+    issue: Annotated[float, Meta(ge=0)]
     """Cores times their clock in GHz; 0 if the clock is not known."""
-    tflops: dict[str, float]
+    tflops: dict[str, AboveZero]
 
 
 class Activity(NamedTuple):
@@ -69,6 +82,13 @@ class MeasuredPowers(Struct, frozen=True, kw_only=True):
     lowest: float
     """The least and the greatest logarithm of measured over fitted power, beyond which the sum never goes."""
     highest: float
+
+    def __post_init__(self) -> None:
+        """Every kernel must have a weight and all labels."""
+        if not self.points or len(self.points) != len(self.weights):
+            raise ValueError(f"{len(self.points)} points and {len(self.weights)} weights do not match")
+        if any(len(point.labels) != len(_APART) for point in self.points):
+            raise ValueError(f"every point must have {len(_APART)} labels")
 
 
 TABLE_SCHEMA = 2
@@ -268,7 +288,7 @@ def load_efficiency(name: str) -> Efficiency:
         raise ConfigError(
             f'machine.measured: no table "{name}"; shipped: {known}; or give the file of `presilicon characterize-gpu`'
         ) from None
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(f'machine.measured: "{name}" is no table of measured layers ({error})') from None
     if table.schema != TABLE_SCHEMA:
         raise ConfigError(

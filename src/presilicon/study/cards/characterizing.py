@@ -3,10 +3,11 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
 import torch
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
 from presilicon.base import ConfigError
 from presilicon.designs import Design, RooflineMachine
@@ -21,6 +22,7 @@ from presilicon.workloads import capture_workload, load_workload
 
 WINDOW_S = 0.6
 """Length of a measurement of power."""
+_LARGEST_BATCH = 1 << 30
 _STREAMED = 1 << 25
 """Elements of an input that no cache holds; in networks, most inputs come from memory."""
 _COMMON = (("linear", "", ""), ("convolution", "2", ""), ("batch-norm", "2", ""))
@@ -33,12 +35,12 @@ Progress = Callable[[int, int, str], None]
 class CardTimes(Struct, frozen=True, kw_only=True):
     """Everything that was measured on a card."""
 
-    schema: int = 1
+    schema: Literal[1] = 1
     device: str
     software: str
     """Versions of PyTorch, CUDA, cuDNN and the driver."""
     date: str
-    static_w: float = 0.0
+    static_w: Annotated[float, Meta(ge=0)] = 0.0
     """Power of the waiting card at the clock of a busy one; 0 where no powers are measured."""
     times: tuple[LayerTime, ...] = ()
     powers: tuple[LayerTime, ...] = ()
@@ -150,9 +152,11 @@ def own_layers(
     """
     layers = []
     for text in workloads:
-        name, _, batch = text.rpartition("@") if "@" in text else (text, "", "")
-        if batch and not (batch.isdecimal() and int(batch)):
-            raise ConfigError(f'--workload {text}: a batch size must be a number above 0, not "{batch}"')
+        name, at, batch = text.rpartition("@") if "@" in text else (text, "", "")
+        if at and not (batch.isdecimal() and 1 <= int(batch) <= _LARGEST_BATCH):
+            raise ConfigError(
+                f'--workload {text}: a batch size must be a number from 1 to {_LARGEST_BATCH}, not "{batch}"'
+            )
         graph = capture_workload(load_workload(name), batch_size=int(batch) if batch else None)
         if left_out(graph):
             notice(f"left out: {left_out(graph)} recurrent products or products of strided operands of {name}")
@@ -195,13 +199,13 @@ def read_card(path: Path) -> CardTimes:
     """
     try:
         card = msgspec.json.decode(path.read_bytes(), type=CardTimes)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} has no measured layers: {error}") from None
     count, own = len(suite()), len(card.own)
     for layer in card.own:
         try:
             layer.build()
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise ConfigError(
                 f'{path}, own: a layer "{layer.name}" {layer.arguments} cannot be built: {error}'
             ) from None
@@ -212,8 +216,8 @@ def read_card(path: Path) -> CardTimes:
                     f"{path}, {field}[{number}]: layer must be from {-own} to {count - 1} and time_us more than 0, "
                     f"not {row.layer} and {row.time_us:g}"
                 )
-            if row.power_w is not None and row.power_w <= 0:
-                raise ConfigError(f"{path}, {field}[{number}]: power_w must be more than 0, not {row.power_w:g}")
+            if field == "powers" and (row.power_w is None or row.power_w <= 0):
+                raise ConfigError(f"{path}, {field}[{number}]: power_w must be more than 0, not {row.power_w}")
     return card
 
 
