@@ -71,8 +71,8 @@ def describe(
     card = None if times is None else read_card(times)
     try:
         out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--out {out}: cannot make this folder: {error.strerror or error}") from None
+    except OSError as problem:
+        raise ConfigError(f"--out {out}: cannot make this folder: {problem.strerror or problem}") from None
     if card is None or own:
 
         def keep(times: Any) -> None:
