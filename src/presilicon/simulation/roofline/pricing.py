@@ -33,10 +33,10 @@ def price_roofline(step: MachineStep, machine: RooflineMachine) -> StepPrice:
             'SCALE-Sim counts cycles of systolic arrays; this machine is a roofline: use the convention "exact"'
         )
     kernels = launched_kernels(step.executed, machine, step.formats)
-    clock = capped_clock(kernels, machine)
+    reduce_s, reduce_bytes = _all_reduce(step, machine)
+    clock = capped_clock(kernels, machine, reduce_s, reduce_bytes)
     spans = [_slowed(kernel_seconds(kernel, machine), clock) for kernel in kernels]
     starts, time_s = _timeline(kernels, spans, machine)
-    reduce_s, reduce_bytes = _all_reduce(step, machine)
     components = dict.fromkeys(("matrix", "vector", "memory", "static"), 0.0)
     ops = []
     for kernel, span, start_s in zip(kernels, spans, starts, strict=True):
@@ -63,8 +63,10 @@ class Span(NamedTuple):
     memory_s: float
 
 
-def capped_clock(kernels: Sequence[Kernel], machine: RooflineMachine) -> float:
-    """The share of the clock at which the average power of a step stays within the machine's.
+def capped_clock(
+    kernels: Sequence[Kernel], machine: RooflineMachine, reduce_s: float = 0.0, reduce_bytes: float = 0.0
+) -> float:
+    """The share of the clock at which the mean power of a step and its sum of gradients stays within the machine's.
 
     Raises:
         ConfigError: not even the lowest clock does.
@@ -72,13 +74,14 @@ def capped_clock(kernels: Sequence[Kernel], machine: RooflineMachine) -> float:
     if machine.energy is None:
         return 1.0
     spans = [kernel_seconds(kernel, machine) for kernel in kernels]
+    reduce_j = reduce_bytes * machine.energy.pj_per_byte * PICO
 
     def power_w(clock: float) -> float:
         slowed = [_slowed(span, clock) for span in spans]
         joules = sum(sum(_energy_j(*pair, machine, clock).values()) for pair in zip(kernels, slowed, strict=True))
-        step_s = max(_timeline(kernels, slowed, machine)[1], 1e-12)
+        step_s = max(_timeline(kernels, slowed, machine)[1] + reduce_s, 1e-12)
         waiting_s = step_s - sum(span.time_s for span in slowed)
-        return (joules + waiting_s * _static_w(machine)) / step_s
+        return (joules + reduce_j + waiting_s * _static_w(machine)) / step_s
 
     low, high, cap_w = LOWEST_CLOCK, 1.0, machine.cap_w or machine.power_w
     if power_w(high) <= cap_w:

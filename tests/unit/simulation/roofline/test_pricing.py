@@ -113,6 +113,18 @@ def test_a_step_beyond_the_power_cap_runs_at_a_lower_clock() -> None:
         simulate(double(10**8), design("machine.cap_w=100", IDEAL))
 
 
+def test_the_sum_of_gradients_counts_towards_the_power_cap() -> None:
+    graph = capture(nn.Linear(8192, 8192, bias=False), torch.empty(8192, 8192, device="meta"))
+    for link_gb_s in (1e2, 1e9):  # chips that wait for their link, and ones that send everything at once
+        chips = "machine.chips=8", f"machine.link_gb_s={link_gb_s:g}", "machine.cap_w=600"
+        cost = simulate(graph, design(*chips, numerics="bf16"))
+        assert cost.energy_j / cost.time_s / 8 <= 600
+    # A quiet sum lets the products run at the full clock.
+    small = capture(nn.Linear(8192, 8192, bias=False), torch.empty(64, 8192, device="meta"))
+    slow = simulate(small, design("machine.chips=8", "machine.link_gb_s=10", "machine.cap_w=200", numerics="bf16"))
+    assert slow.energy_j / slow.time_s / 8 < 200
+
+
 def test_watts_of_a_chip_that_waits_count_towards_the_cap() -> None:
     graph = capture(nn.Linear(8192, 8192, bias=False), torch.empty(8192, 8192, device="meta"))
     alone_s = simulate(graph, design(numerics="bf16")).time_s
