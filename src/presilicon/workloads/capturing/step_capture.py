@@ -308,7 +308,10 @@ def mean_of_outputs(output: Any) -> Tensor:
     """
     leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad]
     if not leaves:
-        raise ConfigError(f"the model must return a trainable output, not a {type(output).__name__} without one")
+        raise ConfigError(
+            f"the model must return a trainable output, not a {type(output).__name__} without one; "
+            "for the forward pass alone, as in inference, give training=False"
+        )
     total = leaves[0].mean()
     for leaf in leaves[1:]:
         total = total + leaf.mean()

@@ -382,6 +382,11 @@ def test_a_wrong_shape_is_an_error_at_the_users_line() -> None:
         capture(Wrong(), torch.empty(6, 3))
 
 
+class ArgMax(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.argmax(-1)
+
+
 outside = nn.Linear(3, 4)
 
 
@@ -390,6 +395,7 @@ outside = nn.Linear(3, 4)
     [
         ({"model": "resnet50"}, "takes a torch.nn.Module, not str"),
         ({"model": nn.ReLU(), "training": True}, "no trainable parameter.*training=False captures its forward pass"),
+        ({"model": nn.Sequential(nn.Linear(3, 4), ArgMax())}, "trainable output, not a Tensor.*give training=False"),
         ({"model": nn.LazyLinear(3)}, 'parameter "weight" has no shape yet'),
         ({"batch": [torch.empty(6, 3)]}, "not list"),
         ({"loss": lambda output: output}, r"single number, not \(6, 4\)"),
