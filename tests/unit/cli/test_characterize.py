@@ -155,6 +155,16 @@ def test_damaged_tables_are_refused_with_the_place(
     assert text in printed.err
 
 
+def test_files_without_an_end_are_refused(tmp_path: Path, invoke: Any) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    table = invoke("simulate", "h200", "--gemm", "8x8x8", "--set", f"machine.measured={tmp_path / 'pipe'}")
+    assert table.code == 2
+    assert "no table" in table.err
+    times = invoke("characterize-gpu", "h200", "--out", str(tmp_path), "--times", str(tmp_path / "pipe"))
+    assert times.code == 2
+    assert "not a regular file" in times.err
+
+
 def test_a_card_is_measured_in_two_parts(few: CardTimes, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, float]] = []
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
-from presilicon.base import ConfigError
+from presilicon.base import LARGEST_DATA, ConfigError, read_file
 from presilicon.records import StepChecks
 from presilicon.simulation.roofline.features import Features
 
@@ -280,14 +280,15 @@ def load_efficiency(name: str) -> Efficiency:
     if not name:
         return Efficiency()
     shipped = files("presilicon.simulation.roofline") / "cards" / f"{name}.json"
-    path = shipped if shipped.is_file() else Path(name)
     try:
-        table = msgspec.json.decode(path.read_bytes(), type=MeasuredLayers)
-    except OSError:
+        content = shipped.read_bytes() if shipped.is_file() else read_file(Path(name), LARGEST_DATA)
+    except ConfigError:
         known = ", ".join(shipped_cards())
         raise ConfigError(
             f'machine.measured: no table "{name}"; shipped: {known}; or give the file of `presilicon characterize-gpu`'
         ) from None
+    try:
+        table = msgspec.json.decode(content, type=MeasuredLayers)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(f'machine.measured: "{name}" is no table of measured layers ({error})') from None
     if table.schema != TABLE_SCHEMA:

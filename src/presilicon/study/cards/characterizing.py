@@ -9,7 +9,7 @@ import msgspec
 import torch
 from msgspec import Meta, Struct, structs
 
-from presilicon.base import ConfigError
+from presilicon.base import LARGEST_DATA, ConfigError, read_file
 from presilicon.designs import Design, RooflineMachine
 from presilicon.simulation import MeasuredLayers, image_layout, load_efficiency
 from presilicon.study.cards.benches import UNITS, Bench, CpuBench, CudaBench, Precision, processor
@@ -198,8 +198,8 @@ def read_card(path: Path) -> CardTimes:
         ConfigError: the file cannot be read.
     """
     try:
-        card = msgspec.json.decode(path.read_bytes(), type=CardTimes)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        card = msgspec.json.decode(read_file(path, LARGEST_DATA), type=CardTimes)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} has no measured layers: {error}") from None
     count, own = len(suite()), len(card.own)
     for layer in card.own:
