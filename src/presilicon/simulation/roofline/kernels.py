@@ -143,7 +143,7 @@ def _kernel(
     op: Op, gemm: Gemm | None, layout: Layout, attention: FusedAttention, machine: RooflineMachine, formats: StepFormats
 ) -> Kernel:
     # A product that stands for those of many time steps has the conversions of all of them.
-    times = gemm.m * gemm.count / (op.gemm.m * op.gemm.count) if gemm and op.gemm else 1
+    times = gemm.m * gemm.count / (op.gemm.m * op.gemm.count) if gemm and op.gemm and gemm is not op.gemm else 1
     extras = tuple(cast_of(times * elements, bits) for elements, bits in layout.casts)
     if gemm and op.gemm and not _is_depthwise(op):
         fused = op.index in attention.products
@@ -250,7 +250,7 @@ def product_seconds(gemm: Gemm, machine: RooflineMachine, tflops: float) -> tupl
     """
     candidates = []
     for side, share in ((machine.tile, 1.0), (max(machine.tile // 2, 1), _SMALL_TILE)):
-        tiles = gemm.count * ceil(gemm.m / side) * ceil(gemm.n / side)
+        tiles = max(1, gemm.count * ceil(gemm.m / side) * ceil(gemm.n / side))  # an empty product is launched too
         core_flops_s = tflops * 1e12 / machine.cores * share
         # Partial sums are written in 32 bits and read again.
         sums_s = 8 * gemm.count * gemm.m * gemm.n / (machine.memory_gb_s * 1e9)

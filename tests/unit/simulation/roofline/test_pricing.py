@@ -113,6 +113,20 @@ def test_a_step_beyond_the_power_cap_runs_at_a_lower_clock() -> None:
         simulate(double(10**8), design("machine.cap_w=100", IDEAL))
 
 
+@pytest.mark.parametrize("launch", ["graph", "eager", "compile"])
+def test_empty_products_take_their_launch(launch: str) -> None:
+    class Experts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(8, 4), nn.Linear(8, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cat([self.first(x), self.second(x[:0])])  # no token for the second one
+
+    cost = simulate(capture(Experts(), torch.empty(6, 8)), design(f"machine.launch={launch}"))
+    assert all(op.time_s > 0 for op in cost.ops if op.name.startswith("second.forward"))
+
+
 def test_the_sum_of_gradients_counts_towards_the_power_cap() -> None:
     graph = capture(nn.Linear(8192, 8192, bias=False), torch.empty(8192, 8192, device="meta"))
     for link_gb_s in (1e2, 1e9):  # chips that wait for their link, and ones that send everything at once
