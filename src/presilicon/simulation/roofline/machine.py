@@ -155,6 +155,9 @@ class RooflineMachine(
     def numerics_remarks(self, numerics: Numerics) -> tuple[str, ...]:
         """The chip's own units add up, and all products move data in the width of the activations."""
         remarks = super().numerics_remarks(numerics)
+        if self.energy and any(not rate.pj_per_flop for rate in self.matrix.values()):
+            free = ", ".join(name for name, rate in self.matrix.items() if not rate.pj_per_flop)
+            remarks = (*remarks, f"no energy of arithmetic in {free} is given (pj_per_flop): it is left out")
         units = "; ".join(str(mac) for mac in numerics.macs() if mac != MacUnit())
         if units:
             remarks = (*remarks, f"the MAC unit ({units}) is emulated; the price is that of the chip's own units")

@@ -440,6 +440,15 @@ def test_a_processor_has_no_host_that_launches_or_compiles(launch: str) -> None:
     load_design("h200", [f"machine.launch={launch}"])
 
 
+def test_units_whose_arithmetic_has_no_energy_are_named() -> None:
+    def remarks(name: str) -> str:
+        chip = load_design(name)
+        return "; ".join(chip.machine.numerics_remarks(chip.numerics))
+
+    assert "no energy of arithmetic in float32, tf32, bfloat16, float16 is given" in remarks("a100")
+    assert "no energy of arithmetic" not in remarks("h200") + remarks("xeon-8t")
+
+
 def test_the_share_of_measured_layers_is_one_of_time() -> None:
     cost = simulate(_perceptron(1024, 1024, 777), design())
     products = [op for op in cost.ops if op.kind == "gemm"]
