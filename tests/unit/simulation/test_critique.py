@@ -61,8 +61,9 @@ def test_several_chips_are_evaluated_on_their_joint_batch() -> None:
     [seed] = result.seeds
     assert seed.curve[0].samples == 2 * 8 * 32  # the second step passes the interval of 10 x 32 samples
     assert seed.updates_to_accuracy == seed.steps_to_accuracy == pytest.approx((seed.samples_to_accuracy or 0) / 256)
-    assert len(result.remarks) == 1  # on what was measured, and none on the learning rate
-    assert "measured on NVIDIA H200" in result.remarks[0]
+    energy, measured = result.remarks  # and none on the learning rate
+    assert "no energy of arithmetic" in energy
+    assert "measured on NVIDIA H200" in measured
     unscaled = evaluate("dgx-1", replace(workload, schedule=None), seeds=1)
     assert any("256 samples" in remark for remark in unscaled.remarks)
     assert unscaled.seeds != result.seeds  # the rate was not scaled with the samples of an update
