@@ -97,11 +97,11 @@ def _boards() -> list[str]:
         return []
     from presilicon.scheduling import list_boards, open_device
 
-    devices = []
     try:
         boards = list_boards()
     except MissingToolError as error:
         return [f"opencl: {error}"]
+    devices = []
     for board in boards:
         try:
             open_device(board.name).close()
