@@ -60,15 +60,10 @@ class _Use(NamedTuple):
     size_bytes: float
 
 
-def lower(
-    ops: Sequence[Op],
-    layouts: Sequence[Layout],
-    fusible: Sequence[bool],
-    cores: int,
-    channels_last: bool,
-    converted: Sequence[Role],
-) -> list[Node]:
-    """The nodes of a step, in an order in which they can be computed.
+class Lowering:
+    """The nodes of the loops of a step, in an order in which they can be computed.
+
+    A value is what an op has written to a storage; the same storage written again is another value.
 
     Args:
         ops: a step.
@@ -77,14 +72,6 @@ def lower(
         cores: how many cores share the work of a loop.
         channels_last: whether images lie in memory channels last.
         converted: roles of inputs of convolutions that come in another layout.
-    """
-    return _Lowering(ops, layouts, fusible, cores, channels_last, converted).nodes
-
-
-class _Lowering:
-    """Follows a step op by op, and notes the nodes of its loops.
-
-    A value is what an op has written to a storage; the same storage written again is another value.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from presilicon.records import Op, Role
 from presilicon.simulation.roofline.features import Features
 from presilicon.simulation.roofline.kernels import Extra, Kernel, make_kernels
 from presilicon.simulation.roofline.loops import Loop, fuse
-from presilicon.simulation.roofline.lowering import lower
+from presilicon.simulation.roofline.lowering import Lowering
 from presilicon.simulation.roofline.machine import RooflineMachine
 from presilicon.simulation.roofline.widths import Layout, lay_out_tensors
 
@@ -37,7 +37,7 @@ def launched_kernels(ops: Sequence[Op], machine: RooflineMachine, formats: StepF
         # Weights that are rounded in every step are written in the right layout.
         converted: tuple[Role, ...] = ("activation",) if formats.copies_weights else ("activation", "weight")
         converted = converted if layout != machine.layout else ()
-        nodes = lower(ops, layouts, fusible, machine.cores, layout == "channels-last", converted)
+        nodes = Lowering(ops, layouts, fusible, machine.cores, layout == "channels-last", converted).nodes
         kernels = compile_kernels(kernels, fusible, fuse(nodes, ops))
     return fuse_optimizer(kernels, layouts) if machine.optimizer == "fused" else kernels
 
