@@ -27,6 +27,7 @@ from presilicon.base.extensions import ExtensionPoint, ExtensionWarning, extensi
 from presilicon.base.files import LARGEST_DATA, LARGEST_TEXT, cache_directory, read_file, write_atomically, write_file
 from presilicon.base.layout import change_lines, columns, json_text, pick
 from presilicon.base.lazy import deferred, np, torch
+from presilicon.base.meanings import meaning, meaning_changes
 from presilicon.base.seeds import derive_seed
 from presilicon.base.units import (
     BYTES,
@@ -95,6 +96,8 @@ __all__ = [
     "joules_scale",
     "json_text",
     "located",
+    "meaning",
+    "meaning_changes",
     "np",
     "parse_condition",
     "parse_toml",

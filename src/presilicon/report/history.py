@@ -3,7 +3,7 @@
 import sys
 from typing import IO, Any
 
-from presilicon.base import ConfigError, format_number, format_percent, json_text, pick
+from presilicon.base import ConfigError, format_number, format_percent, json_text, meaning_changes, pick
 from presilicon.records import Comparison, EvaluationEvent, Result, SeedFinished, SeedRestored
 from presilicon.report.charts.figure import render_figure
 from presilicon.report.document import from_plain
@@ -29,6 +29,10 @@ def print_run(run: StoredRun, file: IO[str] | None = None) -> None:
     target = file or sys.stdout
     facts = run_summary(run) | {"tags": ", ".join(run.labels.tags) or None}
     lines = [f"{name:12} {value}" for name, value in facts.items() if value is not None]
+    if run.record is not None and (changes := meaning_changes(run.record.meaning)):
+        lines.append(
+            f"note: computed under another meaning of {' and of '.join(changes)}: shown, not resumed or reused"
+        )
     target.write("\n".join(lines) + "\n")
     done = finished_seeds(run)
     if done:
@@ -99,7 +103,7 @@ def run_summary(run: StoredRun) -> dict[str, Any]:
     summary |= {"label": run.labels.name, "tags": run.labels.tags}
     if record is not None:
         summary |= {"kind": record.kind, "what": run_title(run)}
-        summary |= pick(record, "created", "ended", "seed", "config_hash", "commit", "error")
+        summary |= pick(record, "created", "ended", "seed", "config_hash", "meaning", "commit", "error")
     return summary
 
 

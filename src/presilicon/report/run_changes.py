@@ -19,7 +19,7 @@ def render_changes(
 ) -> str:
     """The differences as text: fields of the configuration, and a table for each design."""
     rows = [(letter, run.name, run.labelled, run_title(run)) for letter, run in (("A", first), ("B", second))]
-    lines = [*columns(rows, left=range(4)), "", "configuration"]
+    lines = [*columns(rows, left=range(4)), *_warnings(first, second), "", "configuration"]
     lines += change_lines(configuration, indent="  ") if configuration else ["  no difference"]
     for change in designs:
         lines += ["", *_design_lines(change)]
@@ -35,6 +35,7 @@ def changes_to_json(
     document = {
         "a": run_summary(first),
         "b": run_summary(second),
+        "warnings": _warnings(first, second),
         "configuration": [{"path": path, "a": before, "b": after} for path, before, after in configuration],
         "designs": [
             {
@@ -48,6 +49,18 @@ def changes_to_json(
         ],
     }
     return json_text({"schema": 1, **document})
+
+
+def _warnings(first: StoredRun, second: StoredRun) -> list[str]:
+    """What keeps the results of two runs from being compared as they stand."""
+    then, now = ({} if run.record is None else run.record.meaning for run in (first, second))
+    changed = [what for what in {**then, **now} if then.get(what) != now.get(what)]
+    if not changed:
+        return []
+    return [
+        f"warning: the meaning of {' and '.join(changed)} changed between these runs; the same design or workload can "
+        "have other results in B for that reason alone"
+    ]
 
 
 def _metric(name: str, change: DesignChange) -> dict[str, Any]:

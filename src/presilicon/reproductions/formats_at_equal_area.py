@@ -6,7 +6,7 @@ from math import inf
 
 from msgspec.structs import replace
 
-from presilicon.base import cache_directory
+from presilicon.base import cache_directory, meaning
 from presilicon.designs import Design, load_design
 from presilicon.records import (
     Comparison,
@@ -102,7 +102,8 @@ def reproduce(
 
     Finished trainings are kept in the user's cache: a run that was interrupted continues when it is started again.
     """
-    content = sha256(repr(sorted((name, sorted(settings.items())) for name, settings in FORMATS.items())).encode())
+    formats = sorted((name, sorted(settings.items())) for name, settings in FORMATS.items())
+    content = sha256(repr((formats, meaning()["training"])).encode())
     folder = cache_directory("formats-at-equal-area") / content.hexdigest()[:12]
     comparisons = {}
     for name in workloads:

@@ -10,7 +10,7 @@ However the process ends, what was recorded stays readable, also while it is bei
 
 from presilicon.runs.events import EventLog, parse_event, read_events, read_plain_events
 from presilicon.runs.export import EXPORT_FORMATS, export_run
-from presilicon.runs.provenance import commit, config_hash, versions
+from presilicon.runs.provenance import commit, config_hash, identity_hash, versions
 from presilicon.runs.readings import StreamView, TapView, Watcher, describe_warning, starved, to_plain, watch_run
 from presilicon.runs.run import CHECKPOINT_EVERY, EVENTS_FILE, Run, RunRecord, create_run, resume_run
 from presilicon.runs.store import (
@@ -41,6 +41,7 @@ __all__ = [
     "create_run",
     "describe_warning",
     "export_run",
+    "identity_hash",
     "label_run",
     "list_runs",
     "load_run",

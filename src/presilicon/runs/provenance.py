@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from presilicon.base import meaning
+
 _PACKAGES = ("torch", "numba", "numpy")
 _ROOT = Path(__file__).parents[1]
 _GIT_TIMEOUT_S = 10
@@ -31,6 +33,11 @@ def config_hash(plain: Any) -> str:
     builtins = msgspec.to_builtins(plain, str_keys=True)
     text = json.dumps(builtins, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return sha256(text.encode()).hexdigest()
+
+
+def identity_hash(plain: Any) -> str:
+    """The hash of a configuration and of the numbers of meaning, which say what it stands for."""
+    return config_hash({"config": plain, "meaning": meaning()})
 
 
 def versions() -> dict[str, str | None]:

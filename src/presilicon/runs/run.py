@@ -10,11 +10,19 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from presilicon.base import ConfigError, PresiliconError, RunFailedError, json_text, write_atomically
+from presilicon.base import (
+    ConfigError,
+    PresiliconError,
+    RunFailedError,
+    json_text,
+    meaning,
+    meaning_changes,
+    write_atomically,
+)
 from presilicon.records import Event, LockEvent
 from presilicon.runs.events import EventLog, now
 from presilicon.runs.lock import RunLock, acquire, process_start
-from presilicon.runs.provenance import commit, config_hash, versions
+from presilicon.runs.provenance import commit, identity_hash, versions
 
 RECORD_FILE = "run.json"
 EVENTS_FILE = "events.jsonl"
@@ -33,6 +41,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     config_hash: str
     seed: int | None
     versions: dict[str, str | None]
+    meaning: dict[str, int] = {}
+    """The numbers of meaning of training and price; empty in runs from before they were recorded."""
     commit: str | None
     created: str
     pid: int
@@ -148,9 +158,10 @@ def create_run(root: Path, kind: str, config: dict[str, Any], *, seed: int | Non
     record = RunRecord(
         kind=kind,
         config=plain,
-        config_hash=config_hash(plain),
+        config_hash=identity_hash(plain),
         seed=seed,
         versions=versions(),
+        meaning=meaning(),
         commit=commit(),
         created=now(),
         pid=pid,
@@ -159,17 +170,23 @@ def create_run(root: Path, kind: str, config: dict[str, Any], *, seed: int | Non
     return Run(path, record, acquire(path))
 
 
-def resume_run(path: Path, record: RunRecord) -> Run:
+def resume_run(path: Path, record: RunRecord, config: dict[str, Any]) -> Run:
     """Continue an interrupted run in its own directory, which this process locks.
 
     Raises:
-        ConfigError: another process owns the run, or it was started with other versions of the packages that compute
-            numbers, so that the same bits cannot be promised.
+        ConfigError: another process owns the run; its configuration is not `config`; or it was started with other
+            versions of the packages that compute numbers, or under other numbers of meaning, so that the same bits
+            cannot be promised.
     """
     then = record.versions
     different = [f"{name} {then.get(name)}, now {here}" for name, here in versions().items() if then.get(name) != here]
+    different += [f"the meaning of {change}" for change in meaning_changes(record.meaning)]
     if different:
         raise ConfigError(f"{path.name} cannot be resumed: it was started with {', '.join(different)}; start a new run")
+    plain, recorded = msgspec.to_builtins(config, str_keys=True), record.config
+    if identity_hash(plain) != record.config_hash:
+        changed = [name for name in {**recorded, **plain} if recorded.get(name) != plain.get(name)]
+        raise ConfigError(f"{path.name} cannot be resumed: its {', '.join(changed)} changed since; start a new run")
     lock = acquire(path)
     pid = os.getpid()
     resumed = msgspec.structs.replace(

@@ -15,7 +15,7 @@ from msgspec import Struct
 from presilicon.base import ConfigError, json_text, located
 from presilicon.designs import Design, recipe_label, vary_designs
 from presilicon.records import Direction
-from presilicon.runs import CHECKPOINT_EVERY, Run, StoredRun, config_hash, resume_run
+from presilicon.runs import CHECKPOINT_EVERY, Run, StoredRun, resume_run
 from presilicon.study.looks import MAX_SEEDS, Seeds
 from presilicon.workloads import Workload, load_workload, read_optimizer, with_learning_rate
 
@@ -180,11 +180,7 @@ def resume(run: StoredRun, config: dict[str, Any]) -> Run:
     """
     if run.record is None:
         raise ConfigError(f"{run.name} cannot be resumed: {run.problem}")
-    current, recorded = msgspec.to_builtins(config, str_keys=True), run.record.config
-    if config_hash(current) != run.record.config_hash:
-        changed = [name for name in {**recorded, **current} if recorded.get(name) != current.get(name)]
-        raise ConfigError(f"{run.name} cannot be resumed: its {', '.join(changed)} changed since; start a new run")
-    return resume_run(run.path, run.record)
+    return resume_run(run.path, run.record, config)
 
 
 def checkpoint_folder(path: Path) -> Path:

@@ -6,11 +6,11 @@ from math import ceil
 from statistics import fmean, median
 from typing import Any
 
-from presilicon.base import extensions_named_in, to_plain
+from presilicon.base import extensions_named_in, meaning, to_plain
 from presilicon.designs import Design
 from presilicon.emulation import HOPELESS_RULE
 from presilicon.records import Area, Arrival, Cost, Milestone, Result, SeedResult, StepGraph, Trace
-from presilicon.runs import commit, config_hash, versions
+from presilicon.runs import commit, identity_hash, versions
 from presilicon.simulation import MatchedTimes, area
 from presilicon.study.pairs import NEEDED, PAIRED
 from presilicon.study.prices import StepPrices, price_remarks, price_trace
@@ -167,11 +167,12 @@ def _provenance(
     named = plain if technology is None else plain | {"machine": plain["machine"] | {"technology": technology.name}}
     parts = {"how": design_area.how, "parts_mm2": design_area.parts_mm2}
     return {
-        "config_hash": config_hash(config | {"design": named}),
+        "config_hash": identity_hash(config | {"design": named}),
         **config,
         "device": device,
         "samples_per_update": design.machine.update_rule.samples_per_update(workload.batch_size),
         "versions": versions(),
+        "meaning": meaning(),
         "commit": commit(),
         "interval": interval_method(len(seeds)),
         "reach_probability": REACH,

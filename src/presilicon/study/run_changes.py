@@ -79,7 +79,13 @@ def _settings(record: RunRecord) -> dict[str, Any]:
     """Everything that decided the numbers of a run, except its designs."""
     workload = record.config.get("workload")
     config = {name: value for name, value in record.config.items() if name not in ("designs", "technologies")}
-    facts = {"kind": record.kind, "seed": record.seed, "version": record.versions, "commit": record.commit}
+    facts = {
+        "kind": record.kind,
+        "seed": record.seed,
+        "version": record.versions,
+        "meaning": record.meaning,
+        "commit": record.commit,
+    }
     return config | {"workload": workload if isinstance(workload, dict) else {}} | facts
 
 

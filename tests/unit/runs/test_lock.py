@@ -104,9 +104,9 @@ def test_a_killed_run_is_taken_over_and_says_so(tmp_path):
     assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], env=environment).returncode == -9
     stored = load_run(tmp_path, "latest")
     assert stored.status == "interrupted"
-    with resume_run(stored.path, stored.record) as run:
+    with resume_run(stored.path, stored.record, stored.record.config) as run:
         assert "was taken over" in run.took_over
         with pytest.raises(ConfigError, match="in use by another process"):
-            resume_run(stored.path, stored.record)
+            resume_run(stored.path, stored.record, stored.record.config)
     [event] = load_run(tmp_path, "latest").events(LockEvent)
     assert event.message == run.took_over

@@ -15,7 +15,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from presilicon.base import ConfigError, RunFailedError, extensions_named_in, to_plain, write_atomically
+from presilicon.base import ConfigError, RunFailedError, extensions_named_in, meaning, to_plain, write_atomically
 from presilicon.designs import MINIBATCH, Method, Numerics, UpdateRule
 from presilicon.operators import Operator
 from presilicon.records import Evaluation, FactsRun, PassiveHook, Stateful, Trace, TrainingHook
@@ -306,6 +306,7 @@ def identity(
 ) -> dict[str, Any]:
     """Everything that determines the bits of a run; a checkpoint must agree with it."""
     plain: dict[str, Any] = {"workload": workload.describe(), "numerics": to_plain(numerics)}
+    plain["meaning of training"] = meaning()["training"]
     if operators:
         plain["operators"] = [operator.describe() for operator in operators]
     active = [_describe_hook(hook) for hook in hooks if not isinstance(hook, PassiveHook)]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from presilicon.base import ConfigError, MissingToolError, RunFailedError
+from presilicon.base import ConfigError, MissingToolError, RunFailedError, meaning
 from presilicon.runs import versions
 from presilicon.study.search.engine import Outcome, attempt, registrations
 
@@ -77,11 +77,12 @@ class DaskEngine:
         there = self._client.run(
             lambda: (
                 __import__("presilicon.runs").runs.versions()
+                | {"meaning": getattr(__import__("presilicon.base").base, "meaning", dict)()}
                 if __import__("importlib.util").util.find_spec("presilicon")
                 else {}
             )
         )
-        here = versions()
+        here = versions() | {"meaning": meaning()}
         for worker, installed in there.items():
             different = [
                 f"{name} {installed.get(name)}, here {version}"

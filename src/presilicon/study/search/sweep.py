@@ -16,6 +16,7 @@ from presilicon.runs import (
     StoredRun,
     config_hash,
     create_run,
+    identity_hash,
     list_runs,
     load_run,
     make_labels,
@@ -183,7 +184,7 @@ def _stored_run(study: StudyFile, out: Path, options: SweepOptions) -> StoredRun
         return stored
     if options.new:
         return None
-    wanted = config_hash(study_config(study))
+    wanted = identity_hash(study_config(study))
     for stored in reversed(list_runs(out)):
         record = stored.record
         if record and record.kind == "sweep" and (record.config_hash, record.versions) == (wanted, versions()):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
-from presilicon.base import ConfigError, RunFailedError, json_text, to_plain
+from presilicon.base import ConfigError, RunFailedError, json_text, meaning, to_plain
 from presilicon.designs import Design
 from presilicon.emulation import Checkpoint, identity, read_trace
 from presilicon.records import Comparison, DesignEvent, EvaluationEvent, Event, PointRecord, Result, ResultEvent, Trace
@@ -121,6 +121,7 @@ def prepare_point(point: Point, training: Training, directory: Path) -> TrainedP
             "update_rule": to_plain(design.machine.update_rule),
             "methods": [to_plain(method) for method in design.methods],
             "device": training.device,
+            "meaning": meaning()["training"],
         }
     )[:16]
     return TrainedPoint(point, design, workload, training, key, (directory / TRAININGS).resolve())
