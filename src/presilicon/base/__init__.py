@@ -24,7 +24,16 @@ from presilicon.base.errors import (
     unknown,
 )
 from presilicon.base.extensions import ExtensionPoint, ExtensionWarning, extensions_named_in
-from presilicon.base.files import LARGEST_DATA, LARGEST_TEXT, cache_directory, read_file, write_atomically, write_file
+from presilicon.base.files import (
+    LARGEST_DATA,
+    LARGEST_TEXT,
+    cache_directory,
+    read_file,
+    read_json,
+    read_text,
+    write_atomically,
+    write_file,
+)
 from presilicon.base.layout import change_lines, columns, json_text, pick
 from presilicon.base.lazy import deferred, np, torch
 from presilicon.base.meanings import meaning, meaning_changes
@@ -103,6 +112,8 @@ __all__ = [
     "parse_toml",
     "pick",
     "read_file",
+    "read_json",
+    "read_text",
     "read_toml",
     "read_value",
     "seconds_scale",

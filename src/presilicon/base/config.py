@@ -20,7 +20,7 @@ import msgspec
 
 from presilicon.base.errors import ConfigError, did_you_mean
 from presilicon.base.extensions import ExtensionPoint
-from presilicon.base.files import read_file
+from presilicon.base.files import read_text
 
 T = TypeVar("T")
 Hook = Callable[[type, Any], Any]
@@ -69,16 +69,13 @@ class Source:
 _EXAMPLE = "`presilicon design show fp32-systolic` prints a full example"
 
 
-def read_toml(path: Path, example: str = _EXAMPLE) -> tuple[dict[str, Any], Source]:
-    """The document in a TOML file; `example` says where one can be seen, if it is empty.
+def read_toml(path: Path, example: str = _EXAMPLE, *, again: bool = False) -> tuple[dict[str, Any], Source]:
+    """The document in a TOML file, which may be read `again`; `example` says where one can be seen, if it is empty.
 
     Raises:
         ConfigError: the file is missing, is no regular file, is too large, is not text, is empty, or is not TOML.
     """
-    try:
-        text = read_file(path).decode("utf-8")
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not a text file (expected TOML in UTF-8)") from None
+    text = read_text(path, kind="TOML", again=again)
     if not text.strip():
         raise ConfigError(f"{path}: the file is empty; {example}")
     return parse_toml(text, str(path))

@@ -1,9 +1,13 @@
-"""Reading files that a user names, which must be regular ones of a limited size, and writing files as a whole."""
+"""Reading the files that a user names, all of which come through here, and writing files as a whole."""
 
+import json
 import os
+import select
 import stat
+import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from presilicon.base.errors import ConfigError, RunFailedError
 
@@ -11,29 +15,98 @@ LARGEST_TEXT = 16 << 20
 """Bytes of the largest configuration or source file that is read."""
 LARGEST_DATA = 1 << 30
 """Bytes of the largest file of vectors, images or streams that is read."""
+PIPE_TIMEOUT_S = 30.0
+"""How long a pipe may say nothing."""
+
+_pipes: dict[tuple[str, int], bytes] = {}
+"""What came through the pipes of a shell's `<(command)`, which can be read once only."""
 
 
-def read_file(path: Path, largest: int = LARGEST_TEXT) -> bytes:
-    """The content of a file of at most `largest` bytes.
+def read_file(path: Path, largest: int = LARGEST_TEXT, *, again: bool = False) -> bytes:
+    """The content of a file, or of a pipe such as a shell's `<(command)`, of at most `largest` bytes.
 
-    A device or a pipe may have no end, or make the reader wait for ever, so both are refused before they are opened.
+    `again` says that the file will be read again later, perhaps by another process, which a pipe does not allow. A
+    device may have no end, and is refused.
 
     Raises:
-        ConfigError: the file is missing, is not a regular file, is too large, or cannot be read.
+        ConfigError: the file is missing, is neither a regular file nor a pipe, is too large, or cannot be read.
     """
     try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a directory fails by itself
+        facts = path.stat()
+        is_pipe = stat.S_ISFIFO(facts.st_mode) and not again
+        if not (is_pipe or stat.S_ISREG(facts.st_mode) or stat.S_ISDIR(facts.st_mode)):  # a directory fails by itself
             raise ConfigError(f"{path}: not a regular file, but a device, a pipe or a socket; copy it to a file first")
-        with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-            content = file.read(largest + 1)
+        known = (str(path), facts.st_ino)
+        if known in _pipes:
+            return _pipes[known]
+        with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb", buffering=0) as file:
+            content = _read_pipe(path, file.fileno(), largest + 1) if is_pipe else _read_whole(file, largest + 1)
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if len(content) > largest:
-        raise ConfigError(f"{path}: larger than {largest >> 20} MiB, the most that is read of such a file")
+        size = f"{largest >> 20} MiB" if largest >= 1 << 20 else f"{largest} bytes"
+        raise ConfigError(f"{path}: larger than {size}, the most that is read of such a file")
+    if is_pipe and path.parts[:3] in (("/", "dev", "fd"), ("/", "proc", "self")):
+        _pipes[known] = content
     return content
+
+
+def _read_whole(file: Any, most: int) -> bytes:
+    """All bytes of a regular file, up to `most`."""
+    parts: list[bytes] = []
+    while most > 0 and (part := file.read(most)):
+        parts.append(part)
+        most -= len(part)
+    return b"".join(parts)
+
+
+def _read_pipe(path: Path, pipe: int, most: int) -> bytes:
+    """All bytes of a pipe that was opened without waiting, up to `most`."""
+    content, waiter = bytearray(), select.poll()
+    waiter.register(pipe, select.POLLIN)
+    last = time.monotonic()
+    while len(content) < most:
+        if not waiter.poll(max(0.0, last + PIPE_TIMEOUT_S - time.monotonic()) * 1000):
+            raise ConfigError(
+                f"{path}: a pipe that said nothing for {PIPE_TIMEOUT_S:g} s; write to a file and name that"
+            )
+        with suppress(BlockingIOError):
+            part = os.read(pipe, min(most - len(content), 1 << 20))
+            if not part:
+                break
+            content += part
+            last = time.monotonic()
+    return bytes(content)
+
+
+def read_text(path: Path, largest: int = LARGEST_TEXT, *, kind: str = "text", again: bool = False) -> str:
+    """The text in a file; `kind` is what was expected, in messages.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not UTF-8.
+    """
+    try:
+        return read_file(path, largest, again=again).decode("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not a text file (expected {kind} in UTF-8)") from None
+
+
+def read_json(path: Path, largest: int = LARGEST_TEXT) -> Any:
+    """The document in a JSON file.
+
+    Raises:
+        ConfigError: the file is missing, cannot be read, or is not JSON.
+    """
+    text = read_text(path, largest, kind="JSON")
+    if not text.strip():
+        raise ConfigError(f"{path}: the file is empty")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ConfigError(f"{path}: not valid JSON: {reason}") from None
 
 
 def write_file(path: Path, content: str | bytes) -> Path:

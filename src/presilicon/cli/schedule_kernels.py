@@ -1,12 +1,11 @@
 """Output of `presilicon schedule kernels`."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from presilicon.base import ConfigError, unknown
+from presilicon.base import ConfigError, read_json, unknown
 from presilicon.cli.options import print_json
 from presilicon.scheduling import (
     SHAPES,
@@ -88,10 +87,7 @@ def _fmax(path: Path | None) -> tuple[Fmax, str, bool]:
     if path is None:
         return synthetic_fmax(), "a synthetic law (an assumption)", True
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-        clocks = {(int(cu), int(simd), int(unroll)): float(mhz) for cu, simd, unroll, mhz in rows}
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
+        clocks = {(int(cu), int(simd), int(unroll)): float(mhz) for cu, simd, unroll, mhz in read_json(path)}
     except (ValueError, TypeError):
         raise ConfigError(f"{path} must be [[cu, simd, unroll, MHz], ...] in JSON") from None
     if not clocks or min(clocks.values()) <= 0:

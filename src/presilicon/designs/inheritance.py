@@ -21,8 +21,12 @@ def is_path(name_or_path: str) -> bool:
     return name_or_path.endswith(".toml") or "/" in name_or_path or "\\" in name_or_path
 
 
-def read_packaged(name_or_path: str | Path, folder: str, what: str) -> tuple[dict[str, Any], Source]:
-    """The document of that name in a folder of this package, or in the user's file; `what` is its kind in messages.
+def read_packaged(
+    name_or_path: str | Path, folder: str, what: str, *, again: bool = False
+) -> tuple[dict[str, Any], Source]:
+    """The document of that name in a folder of this package, or in the user's file, which may be read `again`.
+
+    `what` is its kind in messages.
 
     Raises:
         ConfigError: there is neither, or the file is not TOML.
@@ -32,7 +36,7 @@ def read_packaged(name_or_path: str | Path, folder: str, what: str) -> tuple[dic
         file = files("presilicon.designs").joinpath(*folder.split("/"), f"{text}.toml")
         return parse_toml(file.read_text(encoding="utf-8"), f"{what} {text}")
     if is_path(text) or _exists(Path(text)):
-        return read_toml(Path(text))
+        return read_toml(Path(text), again=again)
     raise ConfigError(f"{unknown(what, text[:100], names)}; or give a file, whose name ends in .toml")
 
 

@@ -152,7 +152,7 @@ def _make_kind(spec: OperatorSpec, name: str) -> Operator:
 def digest_of(source: str) -> str | None:
     """A digest of the text of the file that a source names; None where it cannot be read."""
     try:
-        return sha256(read_file(Path(source.rpartition(":")[0]))).hexdigest()[:16]
+        return sha256(read_file(Path(source.rpartition(":")[0]), again=True)).hexdigest()[:16]
     except ConfigError:
         return None
 

@@ -284,7 +284,7 @@ def load_technology(name_or_path: str) -> Technology:
 @lru_cache(maxsize=64)
 def _load(name_or_path: str, _stamp: tuple[int, int] | None) -> Technology:
     """A table; a file that was written again is read again."""
-    data, source = read_packaged(name_or_path, "technologies", "technology")
+    data, source = read_packaged(name_or_path, "technologies", "technology", again=True)
     return decode_config(data, Technology, source)
 
 

@@ -27,7 +27,7 @@ def load_operator(reference: str) -> Operator:
         )
     path = Path(file)
     try:
-        text = read_file(path)
+        text = read_file(path, again=True)
     except ConfigError as error:
         raise ConfigError(f"operator file {error}") from None
     operators = _run(path.resolve(), text)

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from presilicon.base import ConfigError, did_you_mean
+from presilicon.base import LARGEST_DATA, ConfigError, did_you_mean, read_file
 from presilicon.designs import Hardware
 from presilicon.rtl.clocks import Clocks
 from presilicon.rtl.generate import TOP, UART_TOP, write_instrument
@@ -175,11 +175,7 @@ def _flatten(
 ) -> Any:
     """The design as one module in Yosys' JSON, with every signal by its hierarchical name."""
     for path in sources:
-        try:
-            with path.open("rb") as file:
-                file.read(1)
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
+        read_file(path, LARGEST_DATA, again=True)
     folders = " ".join(f"-I{_quoted(path, directory)}" for path in include)
     reads = "\n".join(f"read_verilog -sv -defer {folders} {_quoted(path, directory)}" for path in sources)
     modules = _modules(reads, directory)

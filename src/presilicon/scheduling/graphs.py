@@ -1,7 +1,6 @@
 """Graphs of ops for scheduling: kinds, sizes and dependencies of the ops of a training step."""
 
 import heapq
-import json
 from collections.abc import Collection, Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
-from presilicon.base import ConfigError, did_you_mean, located
+from presilicon.base import LARGEST_DATA, ConfigError, did_you_mean, located, read_json
 from presilicon.records import HostInput
 
 
@@ -72,14 +71,7 @@ def read_graph(path: Path, *, parts: bool = False) -> Graph:
     Raises:
         ConfigError: the file cannot be read, or a value in it is invalid; names the op and the value.
     """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: not a JSON document: {error}") from None
+    data = read_json(path, LARGEST_DATA)
     with located(path):
         return parse_graph(data, path.name.removesuffix(".json"), parts=parts)
 

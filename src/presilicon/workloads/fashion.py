@@ -10,12 +10,13 @@ import gzip
 import io
 import lzma
 import os
+import zlib
 from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from presilicon.base import ConfigError, MissingToolError, np, torch
+from presilicon.base import LARGEST_DATA, ConfigError, MissingToolError, np, read_file, torch
 from presilicon.workloads.published import classified, from_networks
 from presilicon.workloads.reading.splits import Splits
 from presilicon.workloads.workload import Workload, adamw, sgd
@@ -147,8 +148,10 @@ def _read(folder: Path, name: str) -> NDArray[uint8]:
     """An idx file: two zero bytes, the type (8: bytes), the number of axes, their lengths, then the data."""
     plain, packed = folder / name, folder / f"{name}.gz"
     try:
-        content = plain.read_bytes() if plain.is_file() else gzip.decompress(packed.read_bytes())
-    except (OSError, EOFError) as error:
+        content = (
+            read_file(plain, LARGEST_DATA) if plain.is_file() else gzip.decompress(read_file(packed, LARGEST_DATA))
+        )
+    except (OSError, EOFError, zlib.error) as error:
         raise ConfigError(f"{packed}: cannot be read ({error})") from None
     axes = content[3] if content[:3] == b"\0\0\x08" else 0
     shape = [int.from_bytes(content[4 * axis + 4 : 4 * axis + 8], "big") for axis in range(axes)]

@@ -34,7 +34,7 @@ def load_file(file: str | Path, shown: str | None = None) -> Workload:
     """
     path = Path(file)
     try:
-        text = read_file(path)
+        text = read_file(path, again=True)
     except ConfigError as error:
         raise ConfigError(f"workload file {error}") from None
     resolved = path.resolve()

@@ -1,27 +1,124 @@
 """Files that a user names are read only if they are regular and not too large."""
 
+import ast
 import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
 import pytest
 
-from presilicon.base import LARGEST_TEXT, ConfigError, read_file, read_toml
+import presilicon
+from presilicon.base import LARGEST_TEXT, ConfigError, files, read_file, read_json, read_toml
 from presilicon.designs import load_design
 from presilicon.designs.operators import digest_of
+from presilicon.scheduling.graphs import read_graph
 from presilicon.simulation import read_times
 from presilicon.workloads import load_workload
 
+SOURCE = Path(presilicon.__file__).parent
 
-@pytest.mark.parametrize("name", ["/dev/zero", "pipe"])
-def test_devices_and_pipes_are_refused(name, tmp_path) -> None:
-    if name == "pipe":
-        name = str(tmp_path / "pipe.toml")
-        os.mkfifo(name)
-    for read in (read_toml, read_times):
+OWN_FILES = {
+    "base": {"extensions.py", "files.py", "lazy.py"},
+    "designs": {"inheritance.py"},
+    "formats": set(),
+    "instrument": {"host/control.py", "host/link.py", "host/token.py"},
+    "operators": {"executions/numba_functions.py"},
+    "report": {"page/page.py"},
+    "reproductions": {"hybrid.py"},
+    "rtl": {
+        "cells.py", "mac_synthesis.py", "project.py", "sources.py", "synthesis.py", "tap.py", "testbench.py",
+        "verilator.py",
+    },
+    "runs": {"events.py", "lock.py", "readings.py", "run.py", "store.py"},
+    "scheduling": {"runtime/opencl/boards.py", "runtime/opencl/trial.py", "runtime/opencl/tuning.py"},
+    "simulation": {"foreign/exports.py", "roofline/efficiency.py"},
+    "study": {
+        "cards/benches.py", "characterization.py", "request.py", "search/points.py", "search/sweep.py",
+        "search/table.py",
+    },
+    "workloads": {"digits.py", "fashion.py", "graphs.py", "python_source.py", "shakespeare.py"},
+}  # fmt: skip
+"""Modules that open files which the package itself wrote or ships: records, caches, templates, data."""
+
+_READERS = {"read_text", "read_bytes", "open", "fdopen", "load", "loadtxt", "fromfile"}
+_READING_MODULES = {"np", "numpy", "json", "tomllib", "os", "io", "gzip", "lzma", "pickle", "torch"}
+
+
+def opens_files(source: str) -> bool:
+    """Whether a module opens a file itself."""
+    for call in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)):
+        match call.func:
+            case ast.Name("open"):
+                return True
+            case ast.Attribute(ast.Name(module), name) if name in _READERS and name.startswith(("load", "from")):
+                if module in _READING_MODULES:
+                    return True
+            case ast.Attribute(_, "read_text" | "read_bytes" | "open" | "fdopen"):
+                return True
+    return False
+
+
+def test_no_room_reads_an_input_by_itself() -> None:
+    opening = {path.relative_to(SOURCE) for path in SOURCE.rglob("*.py") if opens_files(path.read_text())}
+    own = {Path(room, name) for room, names in OWN_FILES.items() for name in names}
+    assert opening - own == set(), "these read files: what a user names is read by base.read_file"
+    assert own - opening == set(), "these read none any more"
+
+
+@pytest.mark.parametrize(
+    "statement", ["open(x)", "path.read_text()", "Path(x).open('rb')", "json.load(x)", "np.load(x)"]
+)
+def test_a_module_that_opens_files_is_noticed(statement: str) -> None:
+    assert opens_files(statement)
+    assert not opens_files(f"read_file(x), '{statement.split('(')[0]}'")
+
+
+def test_devices_are_refused() -> None:
+    for read in (read_toml, read_times, read_json, read_graph):
         with pytest.raises(ConfigError, match="not a regular file"):
-            read(type(tmp_path)(name))
+            read(Path("/dev/zero"))
+
+
+def test_what_is_read_again_later_cannot_be_a_pipe(tmp_path) -> None:
+    pipe = tmp_path / "pipe.toml"
+    os.mkfifo(pipe)
     with pytest.raises(ConfigError, match=r"\$\.machine\.technology: .*not a regular file"):
-        load_design("fp32-systolic", [f"machine.technology={name}"])
-    assert digest_of(f"{name}:tanh") is None
+        load_design("fp32-systolic", [f"machine.technology={pipe}"])
+    assert digest_of(f"{pipe}:tanh") is None
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path) -> None:
+    pipe, content = tmp_path / "pipe", os.urandom(300_000)
+    os.mkfifo(pipe)
+    threading.Thread(target=pipe.write_bytes, args=[content]).start()
+    assert read_file(pipe) == content
+    threading.Thread(target=pipe.write_bytes, args=[b"another"]).start()
+    assert read_file(pipe) == b"another"
+
+
+def test_a_pipe_is_read_up_to_the_limit(tmp_path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"x" * 2048)
+    with pytest.raises(ConfigError, match="larger than 2047 bytes"):
+        read_file(Path(f"/dev/fd/{reading}"), 2047)
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_pipe_into_which_nobody_writes_is_given_up(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(files, "PIPE_TIMEOUT_S", 0.05)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match=r"said nothing for 0\.05 s"):
+        read_file(tmp_path / "pipe")
+
+
+def test_a_command_reads_the_output_of_another(tmp_path) -> None:
+    command = f"{sys.executable} -m presilicon design show <({sys.executable} -m presilicon design show bf16-systolic)"
+    shown = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert load_design("bf16-systolic").description in shown.stdout
 
 
 def test_a_workload_that_is_a_pipe_is_refused(tmp_path) -> None:
@@ -34,7 +131,7 @@ def test_a_file_is_read_up_to_the_limit(tmp_path) -> None:
     file = tmp_path / "a"
     file.write_bytes(b"x" * 2048)
     assert read_file(file, 2048) == b"x" * 2048
-    with pytest.raises(ConfigError, match="larger than 0 MiB"):
+    with pytest.raises(ConfigError, match="larger than 2047 bytes"):
         read_file(file, 2047)
     huge = tmp_path / "huge.toml"
     with huge.open("wb") as sparse:

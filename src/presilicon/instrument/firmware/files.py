@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from presilicon.base import LARGEST_DATA, ConfigError, Source, decode_config, did_you_mean, located, np, read_file
+from presilicon.base import LARGEST_DATA, ConfigError, Source, decode_config, did_you_mean, located, np, read_json
 from presilicon.designs import Hardware, decode_format
 from presilicon.instrument.firmware.language import Firmware
 from presilicon.instrument.firmware.ranges import RangeRow
@@ -17,27 +17,6 @@ _NAMED = {"nan": float("nan"), "inf": float("inf"), "+inf": float("inf"), "-inf"
 """Numbers that JSON cannot write."""
 
 
-def read_json(path: Path) -> Any:
-    """The document in a JSON file.
-
-    Raises:
-        ConfigError: the file is missing, cannot be read, or is not JSON.
-    """
-    try:
-        text = read_file(path, LARGEST_DATA).decode("utf-8")
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not a text file (expected JSON in UTF-8)") from None
-    if not text.strip():
-        raise ConfigError(f"{path}: the file is empty")
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{path}: not valid JSON: {error}") from None
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise ConfigError(f"{path}: not valid JSON: {reason}") from None
-
-
 def read_hardware(path: Path) -> tuple[Hardware, dict[int, RangeRow]]:
     """The hardware in a file: the fields of `Hardware`, and `range_boundaries`, the rows of ranges from 0 on.
 
@@ -47,7 +26,7 @@ def read_hardware(path: Path) -> tuple[Hardware, dict[int, RangeRow]]:
     Raises:
         ConfigError: an unknown key, a wrong type or an impossible value, with its path and what is allowed.
     """
-    data = read_json(path)
+    data = read_json(path, LARGEST_DATA)
     if not isinstance(data, dict):
         raise ConfigError(f'{path}: {_shown(data)}, expected an object like {{"lanes": 8, "ranges": 4}}')
     fields = {key: value for key, value in data.items() if key != "range_boundaries"}
@@ -97,7 +76,7 @@ def read_chains(path: Path) -> tuple[list[Any], list[Any]]:
     Raises:
         ConfigError: it is neither a list of chains nor an object with chains and range rows.
     """
-    data = read_json(path)
+    data = read_json(path, LARGEST_DATA)
     if isinstance(data, list):
         return data, []
     if not isinstance(data, dict) or "chains" not in data:
@@ -136,7 +115,7 @@ def read_vectors(path: Path, hardware: Hardware) -> "tuple[NDArray[np.float64], 
     Raises:
         ConfigError: with the index of the vector, counted from 0 as in a JSON path.
     """
-    data = read_json(path)
+    data = read_json(path, LARGEST_DATA)
     if not isinstance(data, list):
         raise ConfigError(f'{path}: {_shown(data)}, expected a list of {{"vector": [...], "last": [false, false]}}')
     values = np.zeros((len(data), hardware.lanes))

@@ -281,7 +281,7 @@ def load_efficiency(name: str) -> Efficiency:
         return Efficiency()
     shipped = files("presilicon.simulation.roofline") / "cards" / f"{name}.json"
     try:
-        content = shipped.read_bytes() if shipped.is_file() else read_file(Path(name), LARGEST_DATA)
+        content = shipped.read_bytes() if shipped.is_file() else read_file(Path(name), LARGEST_DATA, again=True)
     except ConfigError:
         known = ", ".join(shipped_cards())
         raise ConfigError(
