@@ -29,7 +29,7 @@ from presilicon.records import (
     Trace,
 )
 from presilicon.study.instrumented import InstrumentTask, instrument_of, one_thread
-from presilicon.study.processes import prepare_worker, process_context
+from presilicon.study.processes import prepare_worker, process_context, starting_workers
 from presilicon.workloads import Splits, Workload, files_of, load_file, resident_pair, workload_errors
 
 OnEvent = Callable[[Event], None]
@@ -85,7 +85,8 @@ def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent)
     arguments = (events, files, dict(os.environ))
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=start_worker, initargs=arguments)
     try:
-        futures = [pool.submit(_run_in_worker, task) for task in tasks]
+        with starting_workers():
+            futures = [pool.submit(_run_in_worker, task) for task in tasks]
         _wait(futures, listener)
         traces = [future.result() for future in futures]
     except BrokenProcessPool:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from presilicon.base import ConfigError, PresiliconError, RunFailedError
 from presilicon.formats import NAMED_FORMATS, NAMED_UNITS, UserFormat
-from presilicon.study.processes import prepare_worker, process_context
+from presilicon.study.processes import prepare_worker, process_context, starting_workers
 
 MOST_DEATHS = 3
 """Worker processes that may die before a study gives up."""
@@ -132,7 +132,8 @@ class LocalEngine:
         pool = ProcessPoolExecutor(min(self.workers, len(tasks)), **_workers(trains))
         try:
             registered = registrations()
-            futures = {pool.submit(attempt, function, task, registered): number for number, task in tasks.items()}
+            with starting_workers():
+                futures = {pool.submit(attempt, function, task, registered): number for number, task in tasks.items()}
             for future in as_completed(futures):
                 number = futures[future]
                 yield number, Outcome(tasks[number], *future.result())
