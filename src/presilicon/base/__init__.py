@@ -14,6 +14,7 @@ from presilicon.base.config import (
     to_toml,
 )
 from presilicon.base.errors import (
+    UNREADABLE,
     ConfigError,
     FormatError,
     MissingToolError,
@@ -21,6 +22,7 @@ from presilicon.base.errors import (
     RunFailedError,
     did_you_mean,
     located,
+    shorten,
     unknown,
 )
 from presilicon.base.extensions import ExtensionPoint, ExtensionWarning, extensions_named_in
@@ -72,6 +74,7 @@ __all__ = [
     "MILLI",
     "PICO",
     "SECONDS",
+    "UNREADABLE",
     "Condition",
     "ConfigError",
     "Extensible",
@@ -117,6 +120,7 @@ __all__ = [
     "read_toml",
     "read_value",
     "seconds_scale",
+    "shorten",
     "to_plain",
     "to_toml",
     "torch",

@@ -4,6 +4,7 @@ Every message says where the trouble is, what was given, what is allowed and wha
 these into exit codes; inside the package they are ordinary exceptions.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -13,6 +14,9 @@ class PresiliconError(Exception):
     """The base of every error that Presilicon raises on purpose."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return shorten(super().__str__())
 
 
 class ConfigError(PresiliconError):
@@ -33,6 +37,33 @@ class MissingToolError(PresiliconError):
 
 class RunFailedError(PresiliconError):
     """The work started and then failed."""
+
+
+UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+"""What Python's parser raises for a text that it cannot read, perhaps because it is long or nested."""
+
+_LONGEST_VALUE = 240
+_VALUES = re.compile(
+    rf"""(?<!\w)(?P<quote>["'])(?:(?!(?P=quote)).){{{_LONGEST_VALUE},}}(?P=quote)(?!\w)|[^\s"']{{{_LONGEST_VALUE},}}""",
+    re.DOTALL,
+)
+
+
+def shorten(message: str) -> str:
+    """A message in which long values that were given, quoted or without a space, are cut.
+
+    >>> shorten(f"rows must be a number, not '{'9' * 5000}'")
+    "rows must be a number, not '99999999999999999999...99999999' (5,000 characters)"
+    >>> shorten("rows must be a number, not '9'")
+    "rows must be a number, not '9'"
+    """
+
+    def cut(match: re.Match[str]) -> str:
+        quote = match["quote"] or ""
+        value = match[0][len(quote) : len(match[0]) - len(quote)]
+        return f"{quote}{value[:20]}...{value[-8:]}{quote} ({len(value):,} characters)"
+
+    return _VALUES.sub(cut, message)
 
 
 @contextmanager

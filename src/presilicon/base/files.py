@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from presilicon.base.errors import ConfigError, RunFailedError
+from presilicon.base.errors import ConfigError, RunFailedError, shorten
 
 LARGEST_TEXT = 16 << 20
 """Bytes of the largest configuration or source file that is read."""
@@ -31,23 +31,24 @@ def read_file(path: Path, largest: int = LARGEST_TEXT, *, again: bool = False) -
     Raises:
         ConfigError: the file is missing, is neither a regular file nor a pipe, is too large, or cannot be read.
     """
+    shown = path if len(str(path)) < 240 else shorten(f'"{path}"')
     try:
         facts = path.stat()
         is_pipe = stat.S_ISFIFO(facts.st_mode) and not again
         if not (is_pipe or stat.S_ISREG(facts.st_mode) or stat.S_ISDIR(facts.st_mode)):  # a directory fails by itself
-            raise ConfigError(f"{path}: not a regular file, but a device, a pipe or a socket; copy it to a file first")
+            raise ConfigError(f"{shown}: not a regular file, but a device, a pipe or a socket; copy it to a file first")
         known = (str(path), facts.st_ino)
         if known in _pipes:
             return _pipes[known]
         with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb", buffering=0) as file:
             content = _read_pipe(path, file.fileno(), largest + 1) if is_pipe else _read_whole(file, largest + 1)
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file") from None
+        raise ConfigError(f"{shown}: there is no such file") from None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+        raise ConfigError(f"{shown}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if len(content) > largest:
         size = f"{largest >> 20} MiB" if largest >= 1 << 20 else f"{largest} bytes"
-        raise ConfigError(f"{path}: larger than {size}, the most that is read of such a file")
+        raise ConfigError(f"{shown}: larger than {size}, the most that is read of such a file")
     if is_pipe and path.parts[:3] in (("/", "dev", "fd"), ("/", "proc", "self")):
         _pipes[known] = content
     return content

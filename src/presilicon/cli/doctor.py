@@ -20,16 +20,19 @@ class _Part(NamedTuple):
     module: str
     needed_for: str
     how: str
+    required: bool = False
+    """Whether `evaluate`, `simulate` and `sweep` cannot do without it."""
 
 
 _PARTS = (
-    _Part("torch", "torch", "capture and emulation", "pip install torch"),
+    _Part("torch", "torch", "capture and emulation", "pip install torch", True),
+    _Part("numpy", "numpy", "tables of numbers", "pip install numpy", True),
     _Part("numba", "numba", "fast rounding on the CPU (without it a slower torch path is used)", "pip install numba"),
-    _Part("msgspec", "msgspec", "configuration and records", "pip install msgspec"),
-    _Part("rich", "rich", "tables and progress bars", "pip install rich"),
-    _Part("safetensors", "safetensors", "checkpoints of training runs", "pip install safetensors"),
-    _Part("scikit-learn", "sklearn", "the digits workloads", "pip install scikit-learn"),
-    _Part("scipy", "scipy", "statistics over seeds", "pip install scipy"),
+    _Part("msgspec", "msgspec", "configuration and records", "pip install msgspec", True),
+    _Part("rich", "rich", "tables and progress bars", "pip install rich", True),
+    _Part("safetensors", "safetensors", "checkpoints of training runs", "pip install safetensors", True),
+    _Part("scikit-learn", "sklearn", "the digits workloads", "pip install scikit-learn", True),
+    _Part("scipy", "scipy", "statistics over seeds", "pip install scipy", True),
     _Part("matplotlib", "matplotlib", "figures (png, svg)", "pip install 'presilicon[plot]'"),
     _Part("mlc-chakra", "chakra", "Chakra execution traces", "pip install 'presilicon[chakra]'"),
     _Part("ortools", "ortools", "schedules with proofs", "pip install 'presilicon[schedule]'"),
@@ -45,17 +48,18 @@ _PARTS = (
 
 @click.command("doctor")
 @json_option
-def command(as_json: bool) -> None:
-    """Show what is installed, what is missing and how to get it, and which devices are visible."""
-    parts = [
-        {"name": part.name, "version": _version(part), "needed_for": part.needed_for, "how": part.how}
-        for part in _PARTS
-    ]
+def command(as_json: bool) -> int:
+    """Show what is installed, what is missing and how to get it, and which devices are visible.
+
+    The exit code is 3 if something is missing that evaluate, simulate and sweep cannot do without.
+    """
+    parts = [{**part._asdict(), "version": _version(part)} for part in _PARTS]
+    missing = any(part["required"] and part["version"] is None for part in parts)
     devices = [*_devices(), *_boards()]
     tools = {tool: shutil.which(tool) is not None for tool in ("git",)}
     if as_json:
         print_json(python=platform.python_version(), parts=parts, devices=devices, tools=tools)
-        return
+        return 3 if missing else 0
     click.echo(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
     for row in parts:
         if row["version"]:
@@ -66,10 +70,29 @@ def command(as_json: bool) -> None:
         click.echo(f"  ok       {tool}" if there else f"  missing  {tool}: run records will not name a commit")
     for device in devices:
         click.echo(f"  device   {device}")
+    return 3 if missing else 0
+
+
+def missing_module(module: str | None) -> MissingToolError | None:
+    """The error for an absent package, by the module that could not be imported; None if we do not know it."""
+    for part in _PARTS:
+        if module and module.partition(".")[0] == part.module:
+            return MissingToolError(
+                f"{part.name} is not installed, which is needed for {part.needed_for}; get it with: {part.how} "
+                "(`presilicon doctor` lists all parts)"
+            )
+    return None
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ValueError:  # it was tried before, in vain
+        return False
 
 
 def _version(part: _Part) -> str | None:
-    if importlib.util.find_spec(part.module) is None:
+    if not _is_there(part.module):
         return None
     try:
         return metadata.version(part.name)
@@ -79,7 +102,7 @@ def _version(part: _Part) -> str | None:
 
 def _devices() -> list[str]:
     devices = [f"cpu: {os.cpu_count()} cores"]
-    if importlib.util.find_spec("torch") is None:
+    if not _is_there("torch"):
         return devices
     import torch
 
@@ -93,7 +116,7 @@ def _devices() -> list[str]:
 
 def _boards() -> list[str]:
     """OpenCL devices, and why one cannot be used."""
-    if importlib.util.find_spec("pyopencl") is None:
+    if not (_is_there("pyopencl") and _is_there("torch")):
         return []
     from presilicon.scheduling import list_boards, open_device
 

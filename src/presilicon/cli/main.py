@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from presilicon import __version__
-from presilicon.base import PresiliconError, unknown
+from presilicon.base import PresiliconError, shorten, unknown
+from presilicon.cli.doctor import missing_module
 
 _COMMANDS = {
     "evaluate": "presilicon.cli.evaluate",
@@ -112,6 +113,8 @@ def _run(arguments: list[str] | None) -> int:
     except Exception as error:
         if interrupts.seen:
             return _complain(_INTERRUPTED, INTERRUPTED)
+        if isinstance(error, ModuleNotFoundError) and (missing := missing_module(error.name)) is not None:
+            return _complain(str(missing), missing.exit_code)
         if os.environ.get("PRESILICON_DEBUG"):
             raise
         text = " ".join(str(error).split()) or type(error).__name__
@@ -119,5 +122,5 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _complain(message: str, exit_code: int) -> int:
-    click.echo(f"presilicon: {message}", err=True)
+    click.echo(f"presilicon: {shorten(message)}", err=True)
     return exit_code

@@ -6,7 +6,7 @@ from dataclasses import MISSING, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from presilicon.base import ExtensionPoint, FormatError, did_you_mean
+from presilicon.base import UNREADABLE, ExtensionPoint, FormatError, did_you_mean
 from presilicon.formats.families.integer import wider_integer
 from presilicon.formats.format import Format, spell_value
 from presilicon.formats.rounding import Mode, Stochastic, check_rounding
@@ -106,7 +106,7 @@ def parse(text: str) -> Format:
         raise FormatError(f"a format must be spelt as text, not {text!r}; try parse('bfloat16')")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError):
+    except UNREADABLE:
         raise FormatError(f'format "{text}" cannot be read; try a name such as bfloat16 or float(5, 2)') from None
     return _build(tree, text)
 
@@ -123,7 +123,7 @@ def parse_rounding(text: str) -> Mode:
         return check_rounding(text.strip())
     try:
         call = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError):
+    except UNREADABLE:
         call = None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         raise FormatError(f'rounding "{text}" cannot be read; try stochastic(bits=8, source=lfsr)')

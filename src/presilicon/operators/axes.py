@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from presilicon.base import ConfigError
+from presilicon.base import UNREADABLE, ConfigError
 from presilicon.operators.source import Source
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -39,7 +39,7 @@ def parse_axes(source: Source, node: ast.expr | None, *, is_result: bool = False
         elif equals and is_result and _NAME.fullmatch(name):
             try:
                 axes.append(Axis(name, ast.parse(extent, mode="eval").body))
-            except SyntaxError:
+            except UNREADABLE:
                 raise source.error(node, f'the size "{extent}" of axis {name}', AXES) from None
         else:
             raise source.error(node, f'the axis "{word}"', AXES)

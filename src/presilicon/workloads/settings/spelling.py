@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from presilicon.base import ConfigError, did_you_mean, unknown
+from presilicon.base import UNREADABLE, ConfigError, did_you_mean, unknown
 
 
 def read_call(text: str, what: str, parameters: Mapping[str, Iterable[str]]) -> tuple[str, dict[str, Any]]:
@@ -25,7 +25,7 @@ def read_call(text: str, what: str, parameters: Mapping[str, Iterable[str]]) -> 
     shape = f"{what} {text!r} must be a name with parameters, such as {example}({next(iter(parameters[example]))}=...)"
     try:
         call = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError):
+    except UNREADABLE:
         raise ConfigError(shape) from None
     function = call.func if isinstance(call, ast.Call) else call
     if not isinstance(function, ast.Name) or (isinstance(call, ast.Call) and call.args):
