@@ -1,6 +1,6 @@
 # `make demo` for the main job, `make test` for everything that CI checks. Each target does its own set-up.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint bench clean
+.PHONY: help install demo test test-all lint bench figures clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -11,6 +11,7 @@ help:
 	@echo "make test      lint, types, import contracts, tests"
 	@echo "make test-all  the same with the long tests"
 	@echo "make bench     speed against physical limits and peers, as ratios of one run"
+	@echo "make figures   make stale figures, tables and pictures of README and docs again"
 	@echo "make install   .venv with everything that the tests need"
 	@echo "make clean     remove what these targets made"
 
@@ -46,6 +47,9 @@ bench: install
 	$(BIN)/python benchmarks/bench_instrument_training.py
 	$(BIN)/python benchmarks/bench_scheduling.py
 	$(BIN)/python benchmarks/bench_opencl.py
+
+figures: install
+	$(BIN)/python tools/figures.py make
 
 clean:
 	rm -rf .venv build runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -44,7 +44,7 @@ UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 _LONGEST_VALUE = 240
 _VALUES = re.compile(
-    rf"""(?<!\w)(?P<quote>["'])(?:(?!(?P=quote)).){{{_LONGEST_VALUE},}}(?P=quote)(?!\w)|[^\s"']{{{_LONGEST_VALUE},}}""",
+    rf"""(?<!\w)(?P<quote>["'])(?:(?!(?P=quote)).){{{_LONGEST_VALUE},}}(?P=quote)(?!\w)|[^\s"']{{{_LONGEST_VALUE},}}(?<![:;,.])""",
     re.DOTALL,
 )
 
