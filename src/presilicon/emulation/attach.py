@@ -13,6 +13,7 @@ from presilicon.emulation.compilation import uncompiled
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.site import round_in_place
 from presilicon.emulation.state.entry import no_longer_save_with, save_with
+from presilicon.emulation.transforms import has_gathered_parameters, refuse_distributed, refuse_tracing
 from presilicon.operators import Operator
 from presilicon.records import PHASES, Observer
 from presilicon.workloads import ends_of, named_layers, plain_name
@@ -20,8 +21,31 @@ from presilicon.workloads import ends_of, named_layers, plain_name
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
+class _Guard:
+    """Calls a module in place of `Module._call_impl`, and leaves its layer however the call ends.
+
+    Torch's `always_call` hooks run neither after an interrupt nor in an export. A class rather than a closure, like the
+    hooks, so that the model can be saved and copied.
+    """
+
+    def __init__(self, module: nn.Module, enter: "_Enter") -> None:
+        self.module = module
+        self.enter = enter
+
+    @uncompiled
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        emulation = self.enter.emulation
+        refuse_tracing()
+        depth = emulation.depth
+        try:
+            return type(self.module)._call_impl(self.module, *args, **kwargs)
+        except BaseException:
+            emulation.unwind(depth)
+            raise
+
+
 class _Enter:
-    """A forward pre-hook; a class rather than a closure, so that the model can be saved and copied."""
+    """A forward pre-hook."""
 
     def __init__(self, emulation: Emulation, layer: str) -> None:
         self.emulation = emulation
@@ -29,6 +53,7 @@ class _Enter:
 
     @uncompiled
     def __call__(self, module: nn.Module, args: Any) -> None:
+        refuse_distributed(self.layer, module)
         if not self.emulation.is_inside:
             self.emulation.count.watch(module)
         self.emulation.enter(self.layer, training=module.training and torch.is_grad_enabled())
@@ -43,12 +68,10 @@ class _Leave:
 
     @uncompiled
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        try:
-            if self.emulation.recorders and not module._modules:
-                with torch._C.DisableTorchFunction():  # what recorders compute is no part of the model
-                    self.emulation.show_module(self.layer, module, args, output)
-        finally:
-            self.emulation.leave(self.layer, output)
+        if self.emulation.recorders and not module._modules:
+            with torch._C.DisableTorchFunction():  # what recorders compute is no part of the model
+                self.emulation.show_module(self.layer, module, args, output)
+        self.emulation.leave(output)
 
 
 def emulate_(
@@ -107,6 +130,9 @@ def emulate_(
             raise ConfigError(f"{name} is torch.float64, but MAC units multiply float32; try model.float()")
         if parameter.is_floating_point() and parameter.dtype not in (torch.float32, torch.float64):
             raise ConfigError(f"{name} is {parameter.dtype}: emulation rounds float32 models; try model.float()")
+    if not has_gathered_parameters(model):
+        for name, module in named_layers(model):
+            refuse_distributed(name, module)
     if emulation_of(model) is not None:
         raise ConfigError(
             "this model is already emulated; call restore_(model) before emulating it with other numerics"
@@ -118,8 +144,10 @@ def emulate_(
     emulation.count.watch(model)
     emulation.count.expects_scale = numerics.loss_scale.kind != "none"
     for name, module in named_layers(model):
-        module.register_forward_pre_hook(_Enter(emulation, name))
-        module.register_forward_hook(_Leave(emulation, name), always_call=True)
+        enter = _Enter(emulation, name)
+        module.register_forward_pre_hook(enter)
+        module.register_forward_hook(_Leave(emulation, name))
+        module._call_impl = _Guard(module, enter)  # type: ignore[method-assign]
     # Inside the wrappers of torch, because `state_dict` of the model itself is what loops save.
     save_with([module for name, module in named_layers(model) if not name][-1], emulation)
     round_master_(model, numerics, seed=seed)
@@ -131,10 +159,11 @@ def restore_(model: ModelT) -> ModelT:
     emulation = emulation_of(model)
     for module in model.modules():
         no_longer_save_with(module, emulation)
+        if isinstance(vars(module).get("_call_impl"), _Guard):
+            del module._call_impl
         for hooks in (module._forward_pre_hooks, module._forward_hooks):
             for key in [key for key, hook in hooks.items() if isinstance(hook, _Enter | _Leave)]:
                 del hooks[key]
-                module._forward_hooks_always_called.pop(key, None)
     return model
 
 

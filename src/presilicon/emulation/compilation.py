@@ -10,6 +10,9 @@ import torch
 ArgumentsT = ParamSpec("ArgumentsT")
 ResultT = TypeVar("ResultT")
 
+_REASON = "an emulated model cannot be exported: the result would not round"
+"""Torch shows it where a graph may not be broken: in a strict export, and with `fullgraph=True`."""
+
 
 def uncompiled(function: Callable[ArgumentsT, ResultT]) -> Callable[ArgumentsT, ResultT]:
     """`function`, which torch.compile neither traces nor compiles: it counts calls and keeps caches.
@@ -28,6 +31,7 @@ def uncompiled(function: Callable[ArgumentsT, ResultT]) -> Callable[ArgumentsT, 
 
     wrapper: Any = run
     wrapper._torchdynamo_disable = True
+    wrapper._torchdynamo_disable_msg = _REASON
     _skip(wrapper.__code__)
     return run
 

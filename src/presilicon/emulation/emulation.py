@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
+from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _pytree as pytree
 
 from presilicon.base import ConfigError
@@ -349,19 +350,28 @@ class Emulation:
         self.step, self._pass = self.count.upcoming
         self.count.begin(self.step, self._pass)
 
-    def leave(self, layer: str, output: Any = None) -> None:
-        """Called when a module's forward ends or fails; ignored if a user's hook stopped it before `enter`."""
-        if not self._layers or self._layers[-1] != layer:
-            return
-        self._layers.pop()
+    @property
+    def depth(self) -> int:
+        """The number of modules that are running, one inside the other."""
+        return len(self._layers)
+
+    def leave(self, output: Any = None) -> None:
+        """Called when the innermost module's forward ends."""
+        if len(self._layers) == 1 and (
+            self._awaits_backward or (self.numerics.schedule and not self.count.seen_update)
+        ):
+            self._await_backward(output)
+        self.unwind(len(self._layers) - 1)
+
+    def unwind(self, depth: int) -> None:
+        """Leave all layers but the outermost `depth`; without any, turn emulation off."""
+        del self._layers[depth:]
         if not self._layers:
-            if self._awaits_backward or (self.numerics.schedule and not self.count.seen_update):
-                self._await_backward(output)
             self.rounded.clear()
             self.origins.clear()
-            if self._mode is not None:
-                self._mode.__exit__(None, None, None)
-                self._mode = None
+            mode, self._mode = self._mode, None
+            if mode is not None and mode in _get_current_function_mode_stack():
+                mode.__exit__(None, None, None)
 
     def _await_backward(self, output: Any) -> None:
         """Count a forward pass in evaluation mode when its backward pass begins."""

@@ -69,11 +69,12 @@ class EmulatedLoss(nn.Module):
         training = self.training and torch.is_grad_enabled()
         if self._shared is not None:
             emulation.follow(self._shared, self._count_call(self._shared) if training else 0)
-        emulation.enter(LAYER, training, counts=self._shared is None)
+        depth = emulation.depth
         try:
+            emulation.enter(LAYER, training, counts=self._shared is None)
             return self.loss(*args, **kwargs)
         finally:
-            emulation.leave(LAYER)
+            emulation.unwind(depth)
 
     def _count_call(self, shared: Emulation) -> int:
         """The number of earlier calls since the model's last forward pass."""

@@ -15,7 +15,7 @@ from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation.ops.hadamard import transform
 from presilicon.emulation.ops.products import LinearProduct, Multiply, Product, numbers_of
 from presilicon.emulation.steps.lines import Line
-from presilicon.emulation.transforms import refuse_second_derivative
+from presilicon.emulation.transforms import is_distributed, refuse_second_derivative
 from presilicon.formats import (
     Factored,
     Format,
@@ -575,13 +575,9 @@ def _without_sharing(tensor: Tensor, role: Role) -> Tensor:
 
     The CPU's kernels read tensors through NumPy, after which torch refuses to resize the memory.
     """
-    if role == "weight" and tensor.device.type == "cpu" and _is_distributed():
+    if role == "weight" and tensor.device.type == "cpu" and is_distributed():
         return tensor.detach().clone()
     return tensor
-
-
-def _is_distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def fitting(fmt: Format, tensor: Tensor) -> Format:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
@@ -44,6 +44,51 @@ def refuse_transforms(layer: str, func: Callable[..., Any], values: Iterable[Any
         f'layer "{layer}": {func.__name__} is emulated and cannot be transformed by {where}; {hint}, '
         "or compute it unrounded inside presilicon.exact()"
     )
+
+
+def refuse_tracing() -> None:
+    """Check that an emulated model is not being exported or traced, which would keep its operators without roundings.
+
+    Raises:
+        ConfigError: it is.
+    """
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+        raise ConfigError(
+            "an emulated model cannot be exported or traced (torch.export, torch.onnx, torch.jit): the result would "
+            "not round; export restore_(copy.deepcopy(model))"
+        )
+
+
+def has_gathered_parameters(model: nn.Module) -> bool:
+    """Whether FSDP2 gathers distributed parameters of this model before its layers run."""
+    if not is_distributed():
+        return False
+    from torch.distributed.fsdp import FSDPModule
+
+    return any(isinstance(module, FSDPModule) for module in model.modules())
+
+
+def refuse_distributed(layer: str, module: nn.Module) -> None:
+    """Check that no parameter of a running layer is divided over processes, as tensor parallelism divides it.
+
+    FSDP2 gathers its parameters before the layer runs.
+
+    Raises:
+        ConfigError: a parameter is a distributed tensor.
+    """
+    if not is_distributed():
+        return
+    for name, parameter in module._parameters.items():
+        if parameter is not None and hasattr(parameter, "device_mesh"):
+            raise ConfigError(
+                f'layer "{layer}": {name} is a distributed tensor (tensor parallelism), which is not emulated; '
+                "train with DDP or FSDP"
+            )
+
+
+def is_distributed() -> bool:
+    """Whether this process trains together with others."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def _is_number(leaf: Any) -> bool:

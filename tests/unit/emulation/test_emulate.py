@@ -1,10 +1,16 @@
+import contextlib
 import copy
 import io
+import os
+import signal
+import sys
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.overrides import _get_current_function_mode_stack
 from torch.utils.checkpoint import checkpoint
 
 from presilicon.base import ConfigError
@@ -13,6 +19,7 @@ from presilicon.emulation import (
     UncoveredWarning,
     emulate_,
     emulate_optimizer_,
+    emulated,
     emulation_of,
     next_step,
     restore_,
@@ -128,6 +135,79 @@ def test_an_exception_in_forward_leaves_no_mode_behind() -> None:
     weight = torch.randn(5, 5)
     assert torch.equal(functional.linear(weight, weight), weight @ weight.t())
     model(x)
+
+
+class Stopping(nn.Module):
+    """A layer that stops the forward pass, after one that may catch it."""
+
+    def __init__(self, stop: Callable[[], object]) -> None:
+        super().__init__()
+        self.stop = stop
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x @ x.t()
+        self.stop()
+        return x
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(1000):  # the handler runs before one of these
+        pass
+
+
+@pytest.mark.parametrize("stop", [interrupt, sys.exit, lambda: iter(()).__next__(), lambda: {}["key"]])
+@pytest.mark.parametrize("where", ["layer", "hook", "loss"])
+def test_whatever_stops_a_forward_pass_leaves_nothing_emulated(stop: Callable[[], object], where: str) -> None:
+    model = emulate_(nn.Sequential(nn.Linear(5, 5), Stopping(stop if where == "layer" else int)), FP8)
+    weight = torch.randn(5, 5)
+    before = weight @ weight.t()
+    if where == "hook":
+        model[1].register_forward_hook(lambda *_: stop())
+    with pytest.raises((KeyboardInterrupt, SystemExit, StopIteration, KeyError)):
+        emulated(Stopping(stop), model)(weight) if where == "loss" else model(weight)
+    assert torch.equal(weight @ weight.t(), before)
+    assert not _get_current_function_mode_stack()
+    if where == "layer":
+        model[1].stop = int
+    assert where == "hook" or not torch.equal(model(weight), model[0](weight) @ model[0](weight).t())
+
+
+def test_a_layer_whose_interrupt_is_caught_in_the_model_is_left() -> None:
+    class Retrying(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = Stopping(sys.exit), nn.Linear(5, 5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with contextlib.suppress(SystemExit):
+                self.first(x)
+            return self.second(x)
+
+    layers = []
+    model = emulate_(Retrying(), FP8, observers=[lambda step, layer, role, tensor: layers.append((layer, role))])
+    model(torch.randn(5, 5))
+    assert layers[-2:] == [("second", "activation"), ("second", "weight")]
+    assert not emulation_of(model).is_inside
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize(
+    "export",
+    [
+        lambda model, x: torch.export.export(model, (x,), strict=False),
+        lambda model, x: torch.export.export(model, (x,), strict=True),
+        lambda model, x: torch.jit.trace(model, x),
+    ],
+)
+def test_an_export_is_refused_by_name_and_the_model_stays_emulated(export) -> None:
+    model, x = emulate_(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4)), FP8), torch.randn(5, 8)
+    before = model(x)
+    with pytest.raises(Exception, match="an emulated model cannot be exported"):
+        export(model, x)
+    assert torch.equal(model(x), before)
+    assert not emulation_of(model).is_inside
+    export(restore_(copy.deepcopy(model)), x)
 
 
 def test_matmul_bmm_and_einsum_are_emulated() -> None:

@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
+from torch.overrides import _get_current_function_mode_stack
 
+from presilicon.base import ConfigError
 from presilicon.designs import LossScale, Numerics, Override, RoleFormat
 from presilicon.emulation import LossScaler, emulate_, emulate_optimizer_
 from presilicon.emulation.attach import emulation_of
@@ -150,6 +154,25 @@ def test_distributed_training_computes_the_same_bits(tmp_path: Path) -> None:
         warnings.simplefilter("ignore")
         assert differing(0, store) == []
     assert other.wait(60) == 0
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+@pytest.mark.filterwarnings("ignore")
+def test_tensor_parallel_layers_are_refused_before_they_compute(order: str, tmp_path: Path) -> None:
+    distributed.init_process_group(
+        "gloo", store=distributed.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1
+    )
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        model = make()
+        emulate_(model, FP8) if order == "before" else None
+        model = parallelize_module(model, mesh, {"2": ColwiseParallel()})
+        with pytest.raises(ConfigError, match='layer "2": weight is a distributed tensor'):
+            model(torch.randn(4, 8)) if order == "before" else emulate_(model, FP8)
+        assert (emulation_of(model) is None) == (order == "after")
+        assert not _get_current_function_mode_stack()
+    finally:
+        distributed.destroy_process_group()
 
 
 def compiled(model: nn.Module) -> nn.Module:
