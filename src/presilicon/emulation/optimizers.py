@@ -23,7 +23,7 @@ from presilicon.emulation.steps.lines import Line
 from presilicon.emulation.steps.update import run_update_step
 from presilicon.formats import Key, parse
 from presilicon.records import Ends, Role
-from presilicon.workloads import describe_operator, ends_of, named_layers, tensors_in
+from presilicon.workloads import check_optimizer, describe_operator, ends_of, named_layers, tensors_in
 
 OptimizerT = TypeVar("OptimizerT", bound=Optimizer)
 
@@ -48,7 +48,7 @@ def emulate_optimizer_(
 
     Raises:
         ConfigError: the optimizer is already emulated, overrides need a model to know their layers or match none of
-            them, or the optimizer trains another model.
+            them, the optimizer trains another model, wraps another optimizer, or keeps state outside `optimizer.state`.
     """
     arguments: tuple[Any, Any] = (optimizer, numerics)
     if not isinstance(arguments[0], Optimizer) or not isinstance(arguments[1], Numerics):
@@ -63,6 +63,7 @@ def emulate_optimizer_(
         trained = {parameter for group in optimizer.param_groups for parameter in group["params"]}
         if trained.isdisjoint(model.parameters()):
             raise ConfigError("the optimizer has no parameter of this model: give the model that it trains")
+    check_optimizer(optimizer)
     if not _rounds(numerics):
         return optimizer
     _attach(optimizer, _Update(optimizer, numerics, model, seed))
@@ -188,6 +189,8 @@ class _Update:
             with mode:
                 yield mode
             mode.finish()
+            if self.count == 0:  # most state is created in the first step
+                check_optimizer(self.optimizer)
         finally:
             for group, values in zip(groups, settings, strict=True):
                 group.update(values)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         tensors_in,
     )
     from presilicon.workloads.capturing.operators import describe_operator, ops_of_call
+    from presilicon.workloads.capturing.optimizer_state import check_optimizer
     from presilicon.workloads.capturing.origins import Origin, origin_of_result
     from presilicon.workloads.capturing.step_capture import WholeDropout, capture, capture_workload, mean_of_outputs
     from presilicon.workloads.digits import digits_revnet, load_digits
@@ -59,6 +60,7 @@ __all__ = [
     "all_inputs",
     "capture",
     "capture_workload",
+    "check_optimizer",
     "classified",
     "constants_of",
     "describe_operator",

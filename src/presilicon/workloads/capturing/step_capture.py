@@ -25,6 +25,7 @@ from presilicon.base import ConfigError
 from presilicon.records import StepGraph, TensorRef
 from presilicon.workloads.capturing.assembly import assemble
 from presilicon.workloads.capturing.layers import constants_of, ends_of
+from presilicon.workloads.capturing.optimizer_state import check_optimizer
 from presilicon.workloads.capturing.recorder import DataDependentError, Recorder
 from presilicon.workloads.capturing.replica import replicate_model, replicate_tensors
 from presilicon.workloads.user import workload_errors
@@ -185,6 +186,7 @@ def _make_optimizer(make: Callable[[Iterable[nn.Parameter]], Optimizer], model: 
     optimizer = make(model.parameters())
     if not isinstance(optimizer, Optimizer):
         raise ConfigError(f"optimizer must return a torch.optim.Optimizer, not {type(optimizer).__name__}")
+    check_optimizer(optimizer)
     for group in optimizer.param_groups:
         group.update({key: False for key in ("foreach", "fused") if key in group})
     return optimizer
@@ -196,6 +198,7 @@ def _capture(step: _Step, recorder: Recorder, label: str, name: str) -> StepGrap
         _run(step, recorder, label)
         if step.optimizer is not None:
             step.optimizer.zero_grad(set_to_none=True)
+            check_optimizer(step.optimizer)
         recorder.recording = True
         _claim(step, recorder)
         _run(step, recorder, label)
