@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -24,7 +25,7 @@ from presilicon.emulation import (
     next_step,
     restore_,
 )
-from presilicon.formats import parse, quantize
+from presilicon.formats import MacUnit, parse, quantize
 
 FP8 = Numerics(
     weight=RoleFormat(parse("e4m3")),
@@ -135,6 +136,29 @@ def test_an_exception_in_forward_leaves_no_mode_behind() -> None:
     weight = torch.randn(5, 5)
     assert torch.equal(functional.linear(weight, weight), weight @ weight.t())
     model(x)
+
+
+@pytest.mark.parametrize("options", [{}, {"chunk": 16}, {"width": 4}])
+def test_an_order_that_is_named_is_the_order_of_the_sums(options: dict[str, int]) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Linear(2000, 3, bias=False), torch.randn(2, 2000)
+    unit = MacUnit(order="sequential", **options)
+    out = emulate_(model, Numerics(mac=unit))(x)
+    products = (x.double()[:, None] * model.weight.detach().double()).numpy()  # exact, rounded in the sums only
+    sums = np.zeros((2, 3), np.float32)
+    if options.get("width"):
+        lanes = np.zeros((4, 2, 3), np.float32)
+        for k in range(2000):
+            lanes[k % 4] = (lanes[k % 4] + products[:, :, k]).astype(np.float32)
+        sums = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3])
+    else:
+        for start in range(0, 2000, options.get("chunk", 2000)):
+            chunk = np.zeros((2, 3), np.float32)
+            for k in range(start, min(start + options.get("chunk", 2000), 2000)):
+                chunk = (chunk + products[:, :, k]).astype(np.float32)
+            sums = chunk if start == 0 else sums + chunk
+    assert torch.equal(out.detach(), torch.from_numpy(sums))
+    assert not torch.equal(out, x @ model.weight.t())
 
 
 class Stopping(nn.Module):

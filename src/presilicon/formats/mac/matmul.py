@@ -40,9 +40,9 @@ def matmul(
             index t x outputs + e.
         bias: Numbers added in float32 to each row of the result, which has at least two dimensions then.
         out: Where to write, of the result's shape; it must not overlap `a` or `b`.
-        library: A unit that just adds in float32 (`mac.is_float32`) is left to `torch.matmul`, whose order of
-            additions is its own: results are equal where every partial sum is exact, else they differ in the last
-            places. False adds in the stated order here too.
+        library: A unit that just adds in float32, in no stated order (`mac.is_float32`), is left to `torch.matmul`,
+            whose order of additions is its own: results are equal where every partial sum is exact, else they differ in
+            the last places. False adds one product after another here too.
 
     Returns:
         `out`, or a new float32 tensor. It carries no gradient: emulation adds its own.

@@ -188,7 +188,7 @@ def plan_of(mac: MacUnit) -> MacPlan:
         partial_mode=partial_mode,
         total=total,
         total_mode=mode,
-        order={"pairwise": "pairwise", "aligned": "aligned"}.get(mac.order, "lanes"),  # type: ignore[arg-type]
+        order={"pairwise": "pairwise", "aligned": "aligned"}.get(mac.order or "", "lanes"),  # type: ignore[arg-type]
         chunk=mac.rows if mac.order == "systolic" else mac.chunk,
         width=mac.width,
         align_bits=mac.align_bits or 0,

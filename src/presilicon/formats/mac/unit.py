@@ -47,8 +47,8 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     >>> str(MacUnit(accumulate=Float(6, 9), order="chunked", chunk=64))
     'float(exponent=6, mantissa=9), chunked(chunk=64)'
-    >>> str(MacUnit())
-    'float32, sequential'
+    >>> str(MacUnit(order="sequential")), str(MacUnit())
+    ('float32, sequential', 'float32, any order')
     """
 
     multiply: Format | None = None
@@ -60,7 +60,8 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `rounding`. With `partial=float32` rounding happens at chunk boundaries only."""
     partial_rounding: str | None = None
     """A rounding mode for sums in the format `partial`; nearest-even if none is named."""
-    order: Order = "sequential"
+    order: Order | None = None
+    """None is `sequential`, except that a unit that just adds in float32 leaves the order to the library."""
     chunk: int | None = None
     """Products per chunk; None does not chunk. A `sequential` unit with chunks is a `chunked` one."""
     width: int = 1
@@ -88,11 +89,13 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if isinstance(self.unit, ProcessingUnit):
             for name, value in _fields_of(self.unit).items():
-                if getattr(self, name) not in (getattr(_PLAIN, name), value):
+                if getattr(self, name) not in (_DEFAULTS[name], value):
                     raise FormatError(
                         f"unit={self.unit.name} has its own {name}; leave out {name}={getattr(self, name)}"
                     )
                 force_setattr(self, name, value)
+        if self.order is None and not self.is_float32:
+            force_setattr(self, "order", "sequential")
 
     def check(self) -> None:
         """Raise `FormatError` if fields are out of range or contradict each other."""
@@ -101,7 +104,7 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             self.partial is None or isinstance(parse_rounding(self.partial_rounding), Stochastic)
         ):
             raise FormatError("partial_rounding is the deterministic rounding of sums in the format partial; name both")
-        if self.order not in ORDERS:
+        if self.order is not None and self.order not in ORDERS:
             raise FormatError(f'order="{self.order}": {did_you_mean(str(self.order), ORDERS)}')
         self._check_number("chunk", self.chunk, 2**31)
         if self.width is None:
@@ -140,7 +143,7 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise FormatError(f"{name} must be an integer from 1 to {most}, not {value!r}")
 
     def _check_order(self) -> None:
-        wanted = {"chunked": "chunk", "systolic": "rows", "aligned": "align_bits"}.get(self.order)
+        wanted = {"chunked": "chunk", "systolic": "rows", "aligned": "align_bits"}.get(self.order or "")
         if wanted and getattr(self, wanted) is None:
             example = {"chunk": 64, "rows": 128, "align_bits": 24}[wanted]
             raise FormatError(f"order={self.order} needs {wanted}, as in {wanted}={example}")
@@ -203,11 +206,11 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def is_float32(self) -> bool:
         """Whether the unit only adds in float32, as a library's matmul does in an order of its own.
 
-        >>> MacUnit().is_float32, MacUnit(order="chunked", chunk=64).is_float32
-        (True, False)
+        >>> MacUnit().is_float32, MacUnit(order="sequential").is_float32, MacUnit(chunk=64).is_float32
+        (True, False, False)
         """
-        plain = MacUnit(order="sequential", slice_bits=self.slice_bits, fused=self.fused)
-        return self == plain and self.fused is not False
+        free = {"slice_bits", "fused"} if self.fused is not False else {"slice_bits"}
+        return all(getattr(self, name) == default for name, default in _DEFAULTS.items() if name not in free)
 
     def of_one_chunk(self) -> "MacUnit":
         """The unit that adds up a chunk of this one, and rounds no further."""
@@ -232,7 +235,7 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __str__(self) -> str:
         if self.unit is not None:
             return self.unit.describe()
-        order = "chunked" if self.order == "sequential" and self.chunk is not None else self.order
+        order = "chunked" if self.order == "sequential" and self.chunk is not None else self.order or "any order"
         details = {
             "chunk": self.chunk,
             "width": self.width if self.width != 1 else None,
@@ -266,4 +269,4 @@ def _fields_of(unit: ProcessingUnit) -> dict[str, object]:
     return fields | {"order": order, "chunk": unit.lanes}
 
 
-_PLAIN = MacUnit()
+_DEFAULTS = dict(zip(MacUnit.__struct_fields__, MacUnit.__struct_defaults__, strict=True))

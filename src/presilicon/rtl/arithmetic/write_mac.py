@@ -114,8 +114,8 @@ def _readme(circuit: Circuit, title: str, mac: MacUnit, sums: int) -> str:
             lines.append(port_row(NAME, port.name, direction, width, codes))
     note = (
         "\nEmulation leaves this unit to torch.matmul, which adds in an order of its own: only sums that are exact, or "
-        'computed with `matmul(..., library=False)`, have equal bits. Another unit, as `order = "systolic"`, is '
-        "emulated as the circuit adds.\n"
+        "computed with `matmul(..., library=False)`, have equal bits. A unit with an order, as "
+        '`order = "sequential"`, is emulated as the circuit adds.\n'
         if mac.is_float32
         else ""
     )

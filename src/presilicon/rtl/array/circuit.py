@@ -235,13 +235,13 @@ def _mac(numerics: Numerics, forward_rows: int, backward_rows: int) -> tuple[Mac
     _check_systolic("forward", units["forward"], forward_rows)
     _check_systolic("input_grad", units["input_grad"], backward_rows)
     weight_grad = units["weight_grad"]
+    if weight_grad.is_float32:
+        raise ConfigError(f"numerics.weight_grad.mac: {_OWN_ORDER} try order=sequential")
     if weight_grad.order not in ("sequential", "chunked", "systolic") or weight_grad.width != 1:
         raise ConfigError(
             f"numerics.weight_grad.mac: {weight_grad}: sums that stay in their cells are added one after another; try "
             "order=chunked with chunk= as many samples as a batch has"
         )
-    if weight_grad.is_float32:
-        raise ConfigError(f"numerics.weight_grad.mac: {_OWN_ORDER} try order=chunked, chunk=65536")
     forward = units["forward"]
     for phase, unit in units.items():
         if unit.is_stochastic:
@@ -261,8 +261,8 @@ def _mac(numerics: Numerics, forward_rows: int, backward_rows: int) -> tuple[Mac
 
 
 _OWN_ORDER = (
-    "emulation leaves a unit that only adds in float32 to torch.matmul, which adds in an order of its own, so that the "
-    "array cannot equal it;"
+    "emulation leaves a unit that adds in float32 in no stated order to torch.matmul, which adds in an order of its "
+    "own, so that the array cannot equal it;"
 )
 
 

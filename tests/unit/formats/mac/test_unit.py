@@ -67,6 +67,8 @@ def test_a_unit_made_in_python_is_checked_when_used() -> None:
         ),
         (MacUnit(multiply=parse("bfloat16"), slice_bits=2), "float32, sequential, products in bfloat16, 2-bit slices"),
         (MacUnit(fused=False), "float32, sequential, products rounded"),
+        (MacUnit(order="sequential"), "float32, sequential"),
+        (MacUnit(slice_bits=2), "float32, any order, 2-bit slices"),
         (
             MacUnit(accumulate=Float(6, 9), partial=parse("float32"), chunk=64),
             "float(exponent=6, mantissa=9), chunked(chunk=64), partial sums in float32",
@@ -81,6 +83,7 @@ def test_which_units_are_left_to_the_library() -> None:
     assert MacUnit().is_float32
     assert MacUnit(slice_bits=2, fused=True).is_float32
     others = [
+        MacUnit(order="sequential"),
         MacUnit(fused=False),
         MacUnit(chunk=8),
         MacUnit(order="pairwise"),
