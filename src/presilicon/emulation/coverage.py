@@ -22,6 +22,7 @@ from presilicon.emulation.emulation import Emulation, UncoveredWarning
 from presilicon.emulation.exact import EXACT
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.optimizers import emulate_optimizer_
+from presilicon.operators import Operator
 from presilicon.records import CoverageStatus, CoveredOp, EmulationCoverage, Role, Stage
 from presilicon.workloads import (
     Layers,
@@ -43,6 +44,7 @@ def coverage(
     targets: Any = None,
     loss: Callable[..., Tensor] | None = None,
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
+    operators: Iterable[Operator] | None = None,
     strict: bool = False,
 ) -> EmulationCoverage:
     """Every arithmetic op of one training step of `model` under `numerics`, forward, backward and update.
@@ -58,6 +60,7 @@ def coverage(
         targets: if given, passed to the loss after the model's output.
         loss: computes a scalar from the output; by default the mean of each floating-point output, summed.
         optimizer: creates an optimizer for the parameters; by default SGD with momentum.
+        operators: replace functions, in addition to those of `numerics`; by default those that an emulated `model` has.
         strict: raise an error if an op is uncovered.
 
     Raises:
@@ -70,7 +73,10 @@ def coverage(
     """
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError(f"{type(model).__name__} has no trainable parameter, so there is no training step to list")
-    step = _Step(model, numerics, batch, targets, loss, optimizer or sgd)
+    if operators is None:
+        own = emulation_of(model)
+        operators = () if own is None else own.given_operators
+    step = _Step(model, numerics, batch, targets, loss, optimizer or sgd, operators)
     with torch.random.fork_rng(), warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
         warnings.simplefilter("ignore", UncoveredWarning)
         step.run()
@@ -88,15 +94,18 @@ def coverage(
     return result
 
 
-def coverage_workload(workload: Workload, numerics: Numerics, *, strict: bool = False) -> EmulationCoverage:
+def coverage_workload(
+    workload: Workload, numerics: Numerics, *, operators: Iterable[Operator] = (), strict: bool = False
+) -> EmulationCoverage:
     """The coverage of a workload's step, on the first examples of its training split; see `coverage`."""
     load_data, _ = workload.require_data()
     inputs, targets = (part[: workload.batch_size] for part in load_data().train)
     with torch.random.fork_rng(devices=[]):
         model = workload.model()
     result = coverage(
-        model, numerics, inputs, targets=targets, loss=workload.loss, optimizer=workload.optimizer, strict=strict
-    )
+        model, numerics, inputs, targets=targets, loss=workload.loss, optimizer=workload.optimizer,
+        operators=operators, strict=strict,
+    )  # fmt: skip
     return replace(result, name=workload.name)
 
 
@@ -111,9 +120,10 @@ class _Step:
         targets: Any,
         loss: Callable[..., Tensor] | None,
         optimizer: Callable[[Iterable[nn.Parameter]], Optimizer],
+        operators: Iterable[Operator],
     ) -> None:
         self.model = restore_(copy.deepcopy(model)).train()
-        emulate_(self.model, numerics)
+        emulate_(self.model, numerics, operators=operators)
         emulation = emulation_of(self.model)
         assert emulation is not None
         emulation.count.expects_scale = False  # a scale has no op of its own

@@ -99,7 +99,9 @@ class Emulation:
         """Magnitudes for delayed scaling."""
         self.rounded = Rounded()
         self.origins = Origins()
-        self.operators = Replacements([*numerics.make_operators(), *operators])
+        self.given_operators = tuple(operators)
+        """Operators beside those of the numerics."""
+        self.operators = Replacements([*numerics.make_operators(), *self.given_operators])
         self.is_idle = not self.observers and not self.operators and numerics.is_uniform and LayerPlan(numerics).is_idle
         """Whether nothing is rounded or observed in any layer, so that torch can compute the model."""
         self.touches_vectors = numerics.computes_vectors or bool(self.operators)

@@ -111,14 +111,10 @@ class Arithmetic:
                 return out
         compute = replaced or func
         if not plan.rounds_results:
-            with (
-                _NO_REGION
-                if replaced is None
-                else self._region(name, *self.emulation.operators.spell(name, self.emulation.layer))
-            ):
+            with _NO_REGION if replaced is None else self._region(name, *self._spell_operator(name)):
                 return compute(*args, **kwargs)
         site = self.emulation.site(self.training, "vector")
-        with self._vector_region(name, plan, args, kwargs):
+        with self._vector_region(name, plan, args, kwargs, is_replaced=replaced is not None):
             if self.training and plan.rounds_vector("gradient"):
                 args = tuple(self._parameter(value) for value in args)
                 kwargs = {key: self._parameter(value) for key, value in kwargs.items()}
@@ -135,7 +131,7 @@ class Arithmetic:
 
     def replace(self, name: str, operator: Operator, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """A product or loss that an operator computes; its result is rounded if the numerics say so."""
-        with self._region(name, *self.emulation.operators.spell(name, self.emulation.layer)):
+        with self._region(name, *self._spell_operator(name)):
             out = call_replaced(operator, name, func, args, kwargs)
         if self.plan.rounds_results:
             self._round_result(out, self.emulation.site(self.training, "vector"))
@@ -201,12 +197,20 @@ class Arithmetic:
         if result.requires_grad and self.plan.rounds_vector("error"):
             result.register_hook(site.round_error)
 
-    def _vector_region(self, name: str, plan: LayerPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _spell_operator(self, name: str) -> tuple[str, str]:
+        return self.emulation.operators.spell(name, self.emulation.layer)
+
+    def _vector_region(
+        self, name: str, plan: LayerPlan, args: tuple[Any, ...], kwargs: dict[str, Any], is_replaced: bool
+    ) -> Any:
         if self.emulation.watcher is None:
             return _NO_REGION
         trained = any(map(self.emulation.origins.is_parameter, (*args, *kwargs.values())))
         forward, backward = plan.spell(["activation"]), plan.spell(["error", "gradient"] if trained else ["error"])
-        if plan.has_steps:
+        if is_replaced:
+            operators = self._spell_operator(name)
+            forward, backward = f"{operators[0]}, {forward}", f"{operators[1]}, {backward}"
+        elif plan.has_steps:
             forward, backward = (
                 f"{forward}, float32 as a whole, converted",
                 f"{backward}, float32 as a whole, converted",

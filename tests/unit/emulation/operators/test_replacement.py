@@ -229,14 +229,24 @@ def test_results_of_operators_are_rounded_like_others() -> None:
     assert not torch.equal(ps.emulate_(Wrapped(nn.Tanh()), NUMERICS["bf16"], operators=[third])(X), out)
 
 
-def test_coverage_names_the_operator() -> None:
-    numerics = msgspec.structs.replace(
-        NUMERICS["bf16"],
-        operators=Operators(tanh=OperatorSpec(kind="table", low=-4, high=4, entries=9, interpolation="linear")),
-    )
-    listed = [op for op in ps.coverage(Wrapped(nn.Tanh()), numerics, X).ops if op.formats == "operator table_tanh"]
+@pytest.mark.parametrize("vector", ["float32", "round-results", "round-steps"])
+@pytest.mark.parametrize("given", ["numerics", "argument", "emulated model"])
+def test_coverage_lists_the_operator_that_runs(given: str, vector: str) -> None:
+    spec = OperatorSpec(kind="table", low=-4, high=4, entries=9, interpolation="linear")
+    plain = msgspec.structs.replace(NUMERICS["bf16"], vector=vector)
+    model, numerics, chosen = Wrapped(nn.Tanh()), plain, None
+    if given == "numerics":
+        numerics = msgspec.structs.replace(plain, operators=Operators(tanh=spec))
+    elif given == "argument":
+        chosen = [spec.make("tanh")]
+    else:
+        ps.emulate_(model, plain, operators=[spec.make("tanh")])
+    ops = ps.coverage(model, numerics, X, operators=chosen).ops
+    listed = [op for op in ops if op.operator.startswith("presilicon.operator")]
     assert {op.stage for op in listed} == {"forward", "backward"}
     assert {op.status for op in listed} == {"emulated"}
+    assert all("operator table_tanh" in op.formats for op in listed)
+    assert not [op for op in ops if "tanh" in op.operator]
 
 
 def test_wrong_operators_are_named() -> None:
