@@ -34,14 +34,14 @@ def emulate_optimizer_(
     """Make `optimizer` keep master weights and state in their formats, in place; the same optimizer is returned.
 
     Each tensor that persists from step to step is rounded once per step, after its update is complete and before it is
-    read. So each of the three AXPYs of momentum is rounded: the gradient with its weight decay (to the format of the
-    state), the momentum, and the weight. Temporary results within a step stay in float32. Any torch optimizer works; it
-    updates all parameters together on a GPU (`foreach`, unless that is False), rounding them by a few launches, and one
-    parameter at a time elsewhere; `fused` is off. With `vector = "round-steps"`, and for user-defined formats with
-    functions of their own, temporary results are rounded too: each operator is computed step by step in the format of
-    the tensor that it writes, or of its first operand that has one. `state_dict`, learning-rate schedulers and
-    `GradScaler` work as before. A deep copy, or the result of `torch.load`, is emulated too; copy it together with its
-    model.
+    read: the momentum to the format of the state, the weight to that of the master. Only what is stored is rounded:
+    temporary results within a step, such as the gradient with its weight decay, stay in float32. Any torch optimizer
+    works; it updates all parameters together on a GPU (`foreach`, unless that is False), rounding them by a few
+    launches, and one parameter at a time elsewhere; `fused` is off. With `vector = "round-steps"`, and for user-defined
+    formats with functions of their own, temporary results are rounded too: each operator is computed step by step in
+    the format of the tensor that it writes, or of its first operand that has one. `state_dict`, learning-rate
+    schedulers and `GradScaler` work as before. A deep copy, or the result of `torch.load`, is emulated too; copy it
+    together with its model.
 
     With `model`, parameters have names and layers, so that overrides apply to them, and the schedule follows the steps
     of the emulated model; without it, parameters are numbered.
@@ -277,8 +277,9 @@ class _UpdateMode(TorchDispatchMode):
         self._unrounded: set[int] = set()
         self._rounded: dict[int, int] = {}
         """Version of each tensor that was rounded in this step."""
-        self._replaced: set[int] = set()
-        """Results that replace gradients; written to again, they are temporary results as others are."""
+        self._copies: set[int] = set()
+        """Copies of gradients; written to again, they are temporary results as others are."""
+        self._replacements: list[Tensor] = []
         self._temporary: dict[int, _Known] = {}
         """Temporary results that are computed step by step, each with the role whose arithmetic it has."""
         self._has_steps = update.has_steps
@@ -320,12 +321,13 @@ class _UpdateMode(TorchDispatchMode):
             return func(*args, **kwargs)
         inputs = list(tensors_in((*args, *kwargs.values())))
         written = {_address(tensor) for tensor in tensors_in(args[index] for index in _written(func))}
-        replaced = written & self._replaced
-        if self._unrounded:
-            self._settle({_address(tensor) for tensor in inputs} - written | replaced)
-        for address in replaced:
+        temporary = written & self._copies
+        for address in temporary:
             del self._known[address]
-        self._replaced -= replaced
+        self._unrounded -= temporary
+        self._copies -= temporary
+        if self._unrounded:
+            self._settle({_address(tensor) for tensor in inputs} - written)
         if self._creates_state and not written <= self._known.keys():
             self._learn()
         if describe_operator(func).multiplies and not (inputs[-1].dim() > 1 and inputs[-1].shape[-2] == 1):
@@ -335,10 +337,10 @@ class _UpdateMode(TorchDispatchMode):
             return out
         out = func(*args, **kwargs)
         self._unrounded |= written & self._known.keys()
-        if func in _REPLACES_GRADIENT:
+        if func in _REPLACES_GRADIENT or (func is _COPIES and self._creates_state):
             results = list(tensors_in((out,)))
             for number, result in enumerate(results):
-                self._note_gradient(result, inputs[number :: len(results)])
+                self._note_gradient(result, inputs[number :: len(results)], is_stored=func is _COPIES)
         return out
 
     def _run_steps(
@@ -346,13 +348,10 @@ class _UpdateMode(TorchDispatchMode):
     ) -> Any:
         """An operator in the arithmetic of the tensor that it writes; NotImplemented if that has none of its own.
 
-        A temporary result has the arithmetic of its first operand with a role, a decayed gradient that of the state.
+        A temporary result has the arithmetic of its first operand with a role.
         """
         addresses = [*written, *map(_address, inputs)]
         known = next((self._known.get(a) or self._temporary.get(a) for a in addresses if self._is_owned(a)), None)
-        sources = [self._gradients[a] for a in addresses if a in self._gradients]
-        if func in _REPLACES_GRADIENT and sources and not written:
-            known = _Known(args[0], "state", f"{sources[0][0]}.decayed", sources[0][1])
         line = None if known is None else self._update.line(func, known)
         if known is None or line is None:
             return NotImplemented
@@ -365,17 +364,20 @@ class _UpdateMode(TorchDispatchMode):
     def _is_owned(self, address: int) -> bool:
         return address in self._known or address in self._temporary
 
-    def _note_gradient(self, result: Tensor, inputs: list[Tensor]) -> None:
-        """Register a result as state if it replaces a gradient; Nesterov's sum with the momentum is temporary."""
-        addresses = [_address(tensor) for tensor in inputs]
-        sources = [self._gradients[address] for address in addresses if address in self._gradients]
-        roles = {self._known[address].role for address in addresses if address in self._known}
-        if sources and "state" not in roles:
-            name, layer = sources[0]
-            # Referenced until the end of the step, so that its address is not reused.
-            self._known[_address(result)] = _Known(result, "state", f"{name}.decayed", layer)
-            self._unrounded.add(_address(result))
-            self._replaced.add(_address(result))
+    def _note_gradient(self, result: Tensor, inputs: list[Tensor], is_stored: bool) -> None:
+        """Register a result that replaces a gradient, or a copy of it, which is stored as the first momentum."""
+        sources = [self._gradients[address] for address in map(_address, inputs) if address in self._gradients]
+        if not sources:
+            return
+        (name, layer), address = sources[0], _address(result)
+        # Referenced until the end of the step, so that its address is not reused.
+        self._replacements.append(result)
+        if is_stored:
+            self._known[address] = _Known(result, "state", f"{name}.first", layer)
+            self._unrounded.add(address)
+            self._copies.add(address)
+        else:
+            self._gradients[address] = name, layer
 
     def _settle(self, addresses: set[int]) -> None:
         """Round those of some tensors that were written to."""
@@ -415,8 +417,15 @@ def _address(tensor: Tensor) -> int:
 
 _READS_NUMBER = torch.ops.aten._local_scalar_dense.default
 """`item()`, which Adam calls for the step of every parameter."""
-_REPLACES_GRADIENT = (torch.ops.aten.add.Tensor, torch.ops.aten.clone.default, torch.ops.aten._foreach_add.List)
-"""Ops whose result replaces the gradient in the update: with weight decay added, or as the first momentum."""
+_REPLACES_GRADIENT = (
+    torch.ops.aten.add.Tensor,
+    torch.ops.aten.neg.default,
+    torch.ops.aten._foreach_add.List,
+    torch.ops.aten._foreach_neg.default,
+)
+"""Ops whose result replaces the gradient in the update: with weight decay added, or negated to maximize."""
+_COPIES = torch.ops.aten.clone.default
+"""Makes the first momentum of a gradient."""
 
 
 @cache

@@ -29,19 +29,22 @@ def backward(model: nn.Module, x: torch.Tensor) -> None:
     model(x).square().mean().backward()
 
 
+@pytest.mark.parametrize("maximize", [False, True])
 @pytest.mark.parametrize("foreach", [False, True])
-def test_the_three_axpys_of_momentum_by_hand(foreach: bool) -> None:
+def test_the_three_axpys_of_momentum_by_hand(foreach: bool, maximize: bool) -> None:
     model, x = problem()
     emulate_(model, KEPT)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01, foreach=foreach)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01, foreach=foreach, maximize=maximize
+    )
     emulate_optimizer_(optimizer, KEPT, model=model)
     momentum = None
     for _ in range(4):
         backward(model, x)
         weight, gradient = model.weight.data.clone(), model.weight.grad.clone()
         optimizer.step()
-        decayed = half(gradient + 0.01 * weight)
-        momentum = decayed if momentum is None else half(0.9 * momentum + decayed)
+        decayed = (-gradient if maximize else gradient) + 0.01 * weight
+        momentum = half(decayed if momentum is None else 0.9 * momentum + decayed)
         assert torch.equal(optimizer.state[model.weight]["momentum_buffer"], momentum)
         assert torch.equal(model.weight.data, half(weight - 0.1 * momentum))
     assert optimizer.param_groups[0]["foreach"] is foreach
@@ -69,7 +72,7 @@ def test_the_look_ahead_of_nesterov_is_temporary(decay: float) -> None:
         backward(model, x)
         weight, gradient = model.weight.data.clone(), model.weight.grad.clone()
         optimizer.step()
-        gradient = half(gradient + decay * weight) if decay else gradient
+        gradient = gradient + decay * weight
         momentum = half(gradient if momentum is None else 0.9 * momentum + gradient)
         assert torch.equal(model.weight.data, half(weight - 0.1 * (gradient + 0.9 * momentum)))
 
