@@ -54,7 +54,7 @@ _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
 )
 @click.option("--max-steps", type=click.IntRange(min=1), help="Training budget, in place of the workload's own.")
 @click.option("--evaluate-every", type=click.IntRange(min=1), help="Steps between evaluations on the validation split.")
-@click.option("--batch", type=click.IntRange(min=1), help="Batch size; budget and evaluations keep their samples.")
+@click.option("--batch", type=click.IntRange(min=1), help="Samples of a step, on all chips; the budget keeps its own.")
 @click.option("--accumulate", type=click.IntRange(min=1), help="Micro-batches whose gradients are added to one update.")
 @click.option(
     "--optimizer",

@@ -52,7 +52,7 @@ def _check_segments(context: click.Context, parameter: click.Parameter, value: s
 @click.argument("design")
 @click.option("--workload", metavar="NAME", help="See `presilicon list workloads`.")
 @click.option("--gemm", metavar="MxKxN", help="In place of a workload: one product C[M,N] = A[M,K] B[K,N].")
-@click.option("--batch", type=click.IntRange(1, _LARGEST_SIDE), help="Batch size, in place of the workload's own.")
+@click.option("--batch", type=click.IntRange(1, _LARGEST_SIDE), help="Samples of a step, on all chips together.")
 @click.option("--accumulate", type=click.IntRange(min=1), help="Micro-batches whose gradients are added to one update.")
 @click.option("--ops", type=click.IntRange(min=0), default=12, help="How many ops to list.")
 @click.option(

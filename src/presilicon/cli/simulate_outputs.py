@@ -194,7 +194,7 @@ def _notes(plain: Cost | None, cost: Cost, segments: int, coverage: Coverage | N
 def _write_files(options: StepOptions, graph: StepGraph, design: Design, cost: Cost) -> list[str]:
     """Write the requested files; returns a line about each."""
     talk: list[str] = []
-    title = f"{graph.name}, batch {graph.batch_size}, on {design.name}"
+    title = f"{graph.name}, {cost.batch_text}, on {design.name}"
     timeline = memory_timeline(graph, design, cost)
     if options.chakra is not None:
         write_chakra(options.chakra, graph, design, cost)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class UpdateRule(Struct, frozen=True, kw_only=True):
     """The samples that one update of the weights uses, and how old the weights are that those samples have seen."""
 
-    batches: int = 1
-    """Batches trained at once, whose gradients are added up for one update."""
+    chips: int = 1
+    """Chips that share a batch evenly, and add up their gradients for one update."""
     per_sample: bool = False
     """Whether every sample has an update of its own."""
     pipelined: bool = False
@@ -34,19 +34,30 @@ class UpdateRule(Struct, frozen=True, kw_only=True):
 
     def samples_per_update(self, batch_size: int) -> int:
         """Samples whose gradients make one update, at a batch size."""
-        return 1 if self.per_sample else self.batches * batch_size
+        return 1 if self.per_sample else batch_size
 
-    def check_accumulate(self, workload: str, accumulate: int) -> None:
-        """Micro-batches are added up, which updates of single samples do not do.
+    def batch_per_chip(self, workload: str, batch_size: int, accumulate: int = 1) -> int:
+        """Samples of a batch on each chip.
 
         Raises:
-            ConfigError: the workload has several in an update.
+            ConfigError: the chips cannot share the batch evenly, or an update of single samples has micro-batches.
         """
+        parts = self.chips * accumulate
+        if self.chips > 1 and batch_size % parts:
+            of_each = f" in {accumulate} micro-batches each" if accumulate > 1 else ""
+            lower = batch_size // parts * parts
+            raise ConfigError(
+                f'workload "{workload}": {self.chips} chips{of_each} cannot share a batch of {batch_size} samples '
+                "evenly; the batch size counts the samples of all chips: try --batch "
+                + (f"{lower} or " if lower else "")
+                + str(lower + parts)
+            )
         if self.per_sample and accumulate > 1:
             raise ConfigError(
                 f'workload "{workload}": accumulate is {accumulate}, but the machine updates after every sample and '
                 "adds up no gradients; set it to 1, or choose another schedule"
             )
+        return batch_size // self.chips
 
     def staleness(self, layers: int) -> tuple[int, ...]:
         """Updates between the weights that a sample's activations and its errors see, for each layer in order.

@@ -43,7 +43,7 @@ class TrainingStep:
         self.samples_seen = samples_seen
         """Samples of all steps before this one."""
         self.batch_size = batch_size
-        """Samples of this step on each chip. A method may change it before the step proceeds."""
+        """Samples of this step, on all chips together. A method may change it before the step proceeds."""
         self.losses = losses
         """Training losses of all steps before this one."""
         self.inputs: Any = None
@@ -88,7 +88,7 @@ class TrainingRun(Protocol):
 
     @property
     def train_samples(self) -> int | None:
-        """Samples of an epoch on each chip; None for a stream of unknown length."""
+        """Samples of an epoch; None for a stream of unknown length."""
         ...
 
     def set_format(self, layer: str, role: Role, role_format: RoleFormat | None) -> None:

@@ -38,6 +38,8 @@ class StepPrice(Struct, frozen=True, kw_only=True):
     dram_bounds: DramBounds | None = None
     cores: CoresUse | None = None
     measured: MeasuredBasis | None = None
+    link_gb_s: float | None = None
+    """Bandwidth between several chips, in one direction."""
 
 
 def op_cost(

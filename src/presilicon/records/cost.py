@@ -168,6 +168,30 @@ class Cost(Struct, frozen=True, kw_only=True):
     """For a chip with several cores."""
     measured: MeasuredBasis | None = None
     """For a chip whose layers were measured."""
+    chips: int = 1
+    """Chips that share the batch: energy is that of all, memory and the work and traffic of ops are those of each."""
+    batch_per_chip: int = 0
+    samples_per_update: int = 0
+    """Samples of all chips whose gradients make one update of the weights."""
+    link_gb_s: float | None = None
+    """Bandwidth from each of several chips to the next, in one direction."""
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of the step, on all chips together."""
+        return self.chips * self.batch_per_chip
+
+    @property
+    def batch_text(self) -> str:
+        """The samples of the step in words."""
+        share = f" ({self.batch_per_chip} on each of {self.chips} chips)" if self.chips > 1 else ""
+        return f"batch {self.batch_size}{share}"
+
+    @property
+    def chips_text(self) -> str:
+        """How several chips share a step, in words."""
+        link = "" if self.link_gb_s is None else f" over links of {self.link_gb_s:g} GB/s"
+        return f"{self.chips} with {self.batch_per_chip} samples each, which add up their gradients{link}"
 
     @property
     def bytes_dram(self) -> float:

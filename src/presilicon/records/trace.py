@@ -96,7 +96,7 @@ class StepFacts(Struct, frozen=True, kw_only=True):
     layers: tuple[LayerFact, ...] = ()
     products: tuple[ProductFact, ...] = ()
     samples: int | None = None
-    """Samples of the step on each chip, or None for the workload's batch size."""
+    """Samples of the step, on all chips together, or None for the workload's batch size."""
     numerics_step: int = 0
     """The step from which the design's numerics have been as they are: other than 0 if a schedule changed them."""
     methods: tuple[MethodFact, ...] = ()

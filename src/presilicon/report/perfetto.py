@@ -59,7 +59,7 @@ def trace_document(
     lanes = cost.lanes()
     rows = 1 + max(lanes, default=0)
     tracks = _tracks(cost.ops, lanes)
-    title = f"{design}: {graph.name}, batch {graph.batch_size}"
+    title = f"{design}: {graph.name}, {cost.batch_text}"
     events = [
         metadata("process_name", 0, name=title),
         *_track(_STEP, "step"),
@@ -97,7 +97,7 @@ def trace_document(
             "generator": "presilicon",
             "design": design,
             "workload": graph.name,
-            "batch_size": graph.batch_size,
+            "batch_size": cost.batch_size,
             "steps": repeat,
             "time_s": repeat * cost.time_s,
             "energy_j": repeat * cost.energy_j,

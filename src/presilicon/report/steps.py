@@ -24,8 +24,8 @@ def cost_to_json(cost: Cost, *, design: str, graph: StepGraph, notes: Mapping[st
         "schema": 1,
         "design": design,
         "workload": graph.name,
-        "batch_size": graph.batch_size,
-        "flops": graph.flops(),
+        "batch_size": cost.batch_size,
+        "flops": cost.chips * graph.flops(),
         "utilization": cost.utilization,
         "time_by_phase_s": cost.time_by_phase_s(),
         "waiting_s": _waiting_s(cost),
@@ -44,13 +44,14 @@ def render_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int) -> str:
     overlap = _overlaps(cost)
     whole_s = sum(op.time_s for op in cost.ops) if overlap else cost.time_s
     lines = [
-        f"{design}: one training step of {graph.name}, batch {graph.batch_size}",
+        f"{design}: one training step of {graph.name}, {cost.batch_text}",
         "",
         f"time         {format_seconds(cost.time_s)}",
         f"energy       {format_joules(cost.energy_j)}",
         f"memory       {format_bytes(cost.memory_bytes)}",
         *_traffic(cost),
         *_cores(cost),
+        *([f"chips        {cost.chips_text}; memory is that of each"] if cost.chips > 1 else []),
         *([f"cycles       {format_count(cost.cycles)}{_SIDE_BY_SIDE if overlap else ''}"] if cost.cycles else []),
         f"utilization  {format_percent(cost.utilization)} of the {_unit(cost)} while it is busy",
         "",

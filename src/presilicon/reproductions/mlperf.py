@@ -11,7 +11,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from presilicon.designs import load_design
-from presilicon.records import Reproduced, Reproduction, StepGraph
+from presilicon.records import Cost, Reproduced, Reproduction, StepGraph
 from presilicon.simulation import simulate
 from presilicon.workloads import capture_workload, load_workload
 
@@ -154,23 +154,23 @@ def attend_by_hand(query: "Tensor", key: "Tensor", value: "Tensor", *, is_causal
     return mixed
 
 
-def per_second(case: Published) -> float:
-    """Our images or sequences per second."""
+def price(case: Published) -> Cost:
+    """Our cost of a step."""
     settings = [f"machine.{setting}" for setting in case.settings if setting != _BY_HAND]
     design = load_design(case.design, settings, numerics=case.numerics)
-    chips = design.machine.update_rule.batches
-    return chips * case.batch / simulate(_graph(case.workload, case.batch, _BY_HAND in case.settings), design).time_s
+    return simulate(_graph(case.workload, case.batch, _BY_HAND in case.settings), design)
 
 
 def _rows() -> Iterator[Reproduced]:
     for case in PUBLISHED:
         settings = [setting for setting in case.settings if not setting.startswith(("host", "optimizer"))]
-        quantity = f"{case.workload} on {case.design}, {case.numerics}, batch {case.batch}"
+        cost = price(case)
+        quantity = f"{case.workload} on {case.design}, {case.numerics}, {cost.batch_text}"
         yield Reproduced(
             quantity=", ".join([quantity, *settings]),
             unit="per s",
             published=case.per_second,
-            ours=per_second(case),
+            ours=cost.batch_size / cost.time_s,
             note=f"{case.part}, {case.label}; {case.source}",
         )
 
@@ -178,7 +178,8 @@ def _rows() -> Iterator[Reproduced]:
 def _hours() -> Iterator[Reproduced]:
     """Table 1 of the divide-and-conquer paper, and the official time of the DGX-1."""
     p100 = next(case for case in PUBLISHED if case.design == "p100")
-    hours = EPOCHS * IMAGES / per_second(p100) / _HOUR_S
+    cost = price(p100)
+    hours = EPOCHS * IMAGES * cost.time_s / cost.batch_size / _HOUR_S
     yield Reproduced(quantity="resnet50 on p100, 60 epochs", unit="h", published=147, ours=hours, note="MLPerf v0.6")
     for model, published in (("Mask R-CNN", 83), ("Seq2Seq", 18), ("MiniGo", 73)):
         yield Reproduced(quantity=f"{model} on p100", unit="h", published=published, note="not among our networks")

@@ -32,6 +32,8 @@ def simulate(
 ) -> Cost:
     """Time, energy, memory and cycles of one training step of `graph` on the machine of `design`.
 
+    With several chips `graph` is the share of each of them, so that its batch times the chips is that of the step.
+
     How ops share the machine depends on its kind; see `Machine.price`.
 
     `facts` changes the step: a skipped backward or update leaves those ops out, and a layer's format replaces the
@@ -68,6 +70,7 @@ def simulate(
         kind = design.machine.dram_kind
         watching_j = instrument_step_j(design.instrument, graph, price.time_s, step.technology, kind)
         components = components | {"instrument": watching_j}
+    rule = design.machine.update_rule
     return Cost(
         time_s=price.time_s,
         energy_j=sum(components.values()),
@@ -78,6 +81,10 @@ def simulate(
         dram_bounds=price.dram_bounds,
         cores=price.cores,
         measured=price.measured,
+        chips=rule.chips,
+        batch_per_chip=graph.batch_size,
+        samples_per_update=rule.samples_per_update(rule.chips * graph.batch_size),
+        link_gb_s=price.link_gb_s,
     )
 
 

@@ -24,7 +24,6 @@ from presilicon.records import (
     ResultEvent,
     SeedsAdded,
     Sensitivity,
-    StepGraph,
     Trace,
 )
 from presilicon.runs import CHECKPOINT_EVERY, Run, StoredRun, create_run
@@ -217,18 +216,14 @@ class Study:
         """`captured` has the steps of each design, after its methods, if they are there already."""
         self.plan = plan
         graphs = captured or {}
-        plain = graphs.get(plan.designs[0].name) or StepGraphs(plan.workload)
-        self.graph: StepGraph = plain()
+        plain = StepGraphs(plan.workload)
+        steps = {design.name: graphs.get(design.name) or plain.for_design(design) for design in plan.designs}
         for design in plan.designs:
+            steps[design.name]()  # a step that cannot be captured ends a study before it trains
             check_instrument(design, with_methods(plan.workload, design.methods))
-        self._times: dict[str, MatchedTimes] = match_designs(plan.times, plan.designs, self.graph, plan.clock_ghz)
+        self._times: dict[str, MatchedTimes] = match_designs(plan.times, plan.designs, steps, plan.clock_ghz)
         self.prices = {
-            design.name: StepPrices(
-                graphs.get(design.name) or plain.for_design(design),
-                design,
-                self._times.get(design.name),
-            )
-            for design in plan.designs
+            design.name: StepPrices(steps[design.name], design, self._times.get(design.name)) for design in plan.designs
         }
         self.traces: tuple[tuple[Trace, ...], ...] = ()
 
@@ -296,7 +291,7 @@ class Study:
         own = workloads or (plan.workload,) * len(plan.designs)
         results = [
             join_result(
-                design, workload, self.graph, traces, self.prices[design.name], plan.device,
+                design, workload, traces, self.prices[design.name], plan.device,
                 self._times.get(design.name),
             )
             for design, workload, traces in zip(plan.designs, own, self.traces, strict=True)

@@ -47,7 +47,7 @@ _EQUAL: dict[str, str] = {
 
 _OTHER_TRAINING = {
     "model": "network before methods",
-    "batch_size": "batch size {} on each chip",
+    "batch_size": "batch size {} of the workload",
     "seeds": "seeds {} (the same initial weights)",
 }
 """Words for designs that train differently: with other methods, or with updates of other sizes."""

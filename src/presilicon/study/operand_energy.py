@@ -16,7 +16,8 @@ from presilicon.emulation import train
 from presilicon.formats import MacUnit
 from presilicon.records import OPERANDS, PRODUCT_PHASES, ProductPhase, Role, StepFacts
 from presilicon.rtl import mac_energy_pj
-from presilicon.workloads import Workload, capture_workload
+from presilicon.study.prices import StepGraphs
+from presilicon.workloads import Workload
 
 ROWS, TERMS = 16, 128
 """Rows of each operand, spread evenly, and products of a sum whose toggles are counted."""
@@ -63,7 +64,7 @@ def operand_energies(
         bounded, design.numerics, seed=seed, observers=[watching], hooks=[watching],
         update_rule=design.machine.update_rule, methods=design.methods,
     )  # fmt: skip
-    graph = capture_workload(workload)
+    graph = StepGraphs(workload).for_design(design)()
     computed = {(op.layer, op.phase) for op in graph.ops if op.gemm is not None}
     results = []
     for (step, layer), tensors in watching.seen.items():

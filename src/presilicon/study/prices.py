@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import structs
 
 from presilicon.base import ConfigError, format_bytes, located
-from presilicon.designs import METHODS, Design, Method, Numerics, Technology
+from presilicon.designs import METHODS, MINIBATCH, Design, Method, Numerics, Technology, UpdateRule
 from presilicon.operators import Operator
 from presilicon.records import Arrival, Cost, CurvePoint, Direction, SeedResult, StepFacts, StepGraph, Trace
 from presilicon.simulation import MatchedTimes, put_times, simulate
@@ -23,13 +23,25 @@ Transform = Callable[[Any], Any]
 class StepGraphs:
     """The captured steps of a workload's model after the transformations of methods, by batch size."""
 
-    def __init__(self, workload: Workload, methods: Sequence[Method] = (), operators: Sequence[Operator] = ()) -> None:
-        """`operators` replace whole functions, which are captured as the operators."""
-        self._workload, self._methods, self._operators = workload, methods, operators
+    def __init__(
+        self,
+        workload: Workload,
+        methods: Sequence[Method] = (),
+        operators: Sequence[Operator] = (),
+        update_rule: UpdateRule = MINIBATCH,
+    ) -> None:
+        """`operators` replace whole functions, which are captured as the operators; chips share a batch."""
+        self._workload, self._methods, self._operators, self._rule = workload, methods, operators, update_rule
         self._graphs: dict[int | None, StepGraph] = {}
 
     def __call__(self, samples: int | None = None, transform: Transform | None = None) -> StepGraph:
-        """The step of a batch of `samples`, or of the workload's own size, after one more change of the model."""
+        """The step of a batch of `samples`, or of the workload's own size, after one more change of the model.
+
+        It is the share of one chip.
+
+        Raises:
+            ConfigError: the chips cannot share the batch evenly.
+        """
         if transform is not None:
             return self._capture(samples, transform)
         if samples not in self._graphs:
@@ -43,17 +55,17 @@ class StepGraphs:
     def _capture(self, samples: int | None, transform: Transform | None) -> StepGraph:
         if self._operators:
             transform = partial(_replacing, self._operators, transform)
-        return step_graph(with_methods(self._workload, self._methods, transform), samples)
+        workload = self._workload
+        share = self._rule.batch_per_chip(workload.name, samples or workload.batch_size, workload.accumulate)
+        return step_graph(with_methods(workload, self._methods, transform), share)
 
     def for_design(self, design: Design) -> "StepGraphs":
-        """The steps that a design's methods and operators leave.
-
-        Raises:
-            ConfigError: the machine cannot train the workload's micro-batches.
-        """
-        design.machine.update_rule.check_accumulate(self._workload.name, self._workload.accumulate)
+        """The steps that a design's methods and operators leave to each of its chips."""
+        rule = design.machine.update_rule
         operators = [operator for operator in design.numerics.make_operators() if not operator.is_inner]
-        return StepGraphs(self._workload, design.methods, operators) if design.methods or operators else self
+        if design.methods or operators or rule != self._rule:
+            return StepGraphs(self._workload, design.methods, operators, rule)
+        return self
 
 
 def _replacing(operators: Sequence[Operator], transform: Transform | None, model: Any) -> Any:

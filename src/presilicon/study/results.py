@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Callable, Sequence
-from math import ceil
 from statistics import fmean, median
 from typing import Any
 
 from presilicon.base import extensions_named_in, meaning, to_plain
 from presilicon.designs import Design
 from presilicon.emulation import HOPELESS_RULE
-from presilicon.records import Area, Arrival, Cost, Milestone, Result, SeedResult, StepGraph, Trace
+from presilicon.records import Area, Arrival, Cost, Milestone, Result, SeedResult, Trace
 from presilicon.runs import commit, identity_hash, versions
 from presilicon.simulation import MatchedTimes, area
 from presilicon.study.pairs import NEEDED, PAIRED
@@ -29,7 +28,6 @@ from presilicon.workloads import Schedule, Workload
 def join_result(
     design: Design,
     workload: Workload,
-    graph: StepGraph,
     traces: Sequence[Trace],
     prices: StepPrices,
     device: str,
@@ -46,7 +44,7 @@ def join_result(
     varies = any(
         facts.samples is not None or facts.methods or facts.layers or facts.numerics_step for facts in step_kinds
     )
-    budget_steps = ceil(workload.max_steps / design.machine.update_rule.batches)
+    budget_steps = workload.max_steps
     memory_bytes = max([typical.memory_bytes, *(prices(facts).memory_bytes for facts in step_kinds)])
     budget_s, budget_j = budget_steps * typical.time_s, budget_steps * typical.energy_j
     provenance = _provenance(design, workload, typical, design_area, [trace.seed for trace in traces], device)
@@ -80,7 +78,7 @@ def join_result(
             _milestone([seed.milestones[index] for seed in seeds]) for index in range(len(workload.milestones))
         ),
         remarks=(*price_remarks(design, typical, memory_bytes), *_remarks(design, workload, traces, typical)),
-        provenance=with_times(provenance, graph, design, times),
+        provenance=with_times(provenance, prices.graph(), design, times),
     )
 
 
@@ -96,6 +94,8 @@ def _remarks(design: Design, workload: Workload, traces: Sequence[Trace], typica
         remarks.append(f"the numerics from step {step} on were never in force: training ended after {last} steps")
     if typical.cores is not None:
         remarks.append(f"cores that divide a step: {typical.cores.way}")
+    if typical.chips > 1:
+        remarks.append(f"chips that share a batch: {typical.chips_text}")
     remarks += [remark for trace in traces for run in trace.runs for remark in design.machine.remarks(run.facts)]
     samples = design.machine.update_rule.samples_per_update(workload.batch_size)
     scales = isinstance(workload.schedule, Schedule) and workload.schedule.scale_from is not None
@@ -170,7 +170,10 @@ def _provenance(
         "config_hash": identity_hash(config | {"design": named}),
         **config,
         "device": device,
-        "samples_per_update": design.machine.update_rule.samples_per_update(workload.batch_size),
+        "chips": typical.chips,
+        "batch_per_chip": typical.batch_per_chip,
+        "samples_per_update": typical.samples_per_update,
+        "link_gb_s": typical.link_gb_s,
         "versions": versions(),
         "meaning": meaning(),
         "commit": commit(),

@@ -1,6 +1,6 @@
 """Times of other simulators or profilers, in place of our own, for the designs of a study."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,10 +16,10 @@ from presilicon.study.plan import Times
 def match_designs(
     times: Times | Mapping[str, Times] | None,
     designs: Sequence[Design],
-    graph: StepGraph,
+    graphs: Mapping[str, Callable[[], StepGraph]],
     clock_ghz: float | None = None,
 ) -> dict[str, MatchedTimes]:
-    """The given times by design name, each matched with an op of the graph.
+    """The given times by design name, each matched with an op of the design's step.
 
     Cycles are converted with `clock_ghz`, or else with the design's own clock.
 
@@ -41,6 +41,7 @@ def match_designs(
         design = by_name[name]
         clock = design.machine.clock_ghz if clock_ghz is None else clock_ghz
         foreign = source if isinstance(source, ForeignTimes) else read_times(source, clock)
+        graph = graphs[name]()
         matched[name] = match_times(graph, simulate(graph, design), foreign)
     return matched
 

@@ -125,7 +125,7 @@ def test_single_samples_equal_a_plain_loop_with_a_batch_of_one():
 
 
 def test_chips_train_on_the_joint_batch():
-    together = trained(rule=UpdateRule(batches=4), batch_size=4, max_steps=20, evaluate_every=20)
+    together = trained(rule=UpdateRule(chips=4), batch_size=16, max_steps=5)
     alone = trained(batch_size=16, max_steps=5)
     for ours, theirs in zip(together.model.parameters(), alone.model.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14)
@@ -172,14 +172,18 @@ class RecurrentNet(nn.Module):
         return self.cell(inputs.unflatten(-1, (2, 3)))[0][:, -1]
 
 
-def test_several_chips_evaluate_at_the_end_of_the_step_that_passes_each_interval():
-    """Four chips take 32 samples a step; an interval is 40 or 16 samples, the budget 160."""
-    together = trained(rule=UpdateRule(batches=4), max_steps=20, evaluate_every=5, batch_size=8, sustain=9)
-    assert [point.samples for point in together.points] == [64, 96, 128, 160]
-    finer = trained(rule=UpdateRule(batches=4), max_steps=20, evaluate_every=2, batch_size=8, sustain=9)
-    assert [point.samples for point in finer.points] == [32, 64, 96, 128, 160]
+def test_several_chips_evaluate_after_as_many_samples_as_one():
+    """However many chips share a batch of 32 samples, an interval is two of them, and the budget five."""
+    for chips in (1, 4):
+        together = trained(rule=UpdateRule(chips=chips), max_steps=5, evaluate_every=2, batch_size=32, sustain=9)
+        assert [point.samples for point in together.points] == [64, 128]
 
 
 def test_dgx_1_trains_on_eight_batches():
     rule = load_design("dgx-1").machine.update_rule
-    assert trained(rule=rule, batch_size=4, max_steps=16, evaluate_every=8).points[-1].updates == 2
+    assert trained(rule=rule, batch_size=32, max_steps=2, evaluate_every=1, sustain=2).points[-1].updates == 2
+
+
+def test_a_batch_that_the_chips_cannot_share_is_refused():
+    with pytest.raises(ConfigError, match="4 chips cannot share a batch of 6 samples"):
+        trained(rule=UpdateRule(chips=4), batch_size=6)

@@ -36,6 +36,21 @@ def test_cores_and_micro_batches(invoke) -> None:
     assert "--accumulate is for --workload" in product.err
 
 
+def test_chips_share_a_batch_over_links_that_are_named(invoke) -> None:
+    step = ["simulate", "h200", "--workload", "digits-mlp", "--set", "machine.chips=8"]
+    found = invoke(*step, "--batch", "64", "--json")
+    fields = ("batch_size", "chips", "batch_per_chip", "samples_per_update", "link_gb_s")
+    assert [found.document[field] for field in fields] == [64, 8, 8, 64, 100.0]
+    assert "the link between chips is a guess of 100 GB/s" in found.err
+    known = invoke(*step, "--batch", "64", "--set", "machine.link_gb_s=450")
+    assert "batch 64 (8 on each of 8 chips)" in known.out
+    assert "links of 450 GB/s" in known.out
+    assert "guess" not in known.out
+    uneven = invoke(*step, "--batch", "60")
+    assert (uneven.code, uneven.out) == (2, "")
+    assert "try --batch 56 or 64" in uneven.err
+
+
 def test_zeros_that_nobody_has_measured_are_mentioned(invoke) -> None:
     found = invoke(*STEP, "--set", "machine.sparsity.zeros=2:4", "--json")
     assert "not known to be 2:4" in found.err

@@ -56,19 +56,19 @@ def test_an_empty_batch_is_refused() -> None:
 
 
 def test_several_chips_are_evaluated_on_their_joint_batch() -> None:
-    workload = replace(load_workload("digits-mlp"), target=0.2, max_steps=160, sustain=1)
+    workload = replace(load_workload("digits-mlp"), target=0.2, max_steps=40, sustain=1)
     result = evaluate("dgx-1", workload, seeds=1)
     [seed] = result.seeds
-    assert seed.curve[0].samples == 2 * 8 * 32  # the second step passes the interval of 10 x 32 samples
-    assert seed.updates_to_accuracy == seed.steps_to_accuracy == pytest.approx((seed.samples_to_accuracy or 0) / 256)
-    energy, measured = result.remarks  # and none on the learning rate
+    assert seed.curve[0].samples == 10 * 32
+    assert seed.updates_to_accuracy == seed.steps_to_accuracy == pytest.approx((seed.samples_to_accuracy or 0) / 32)
+    provenance = [result.provenance[name] for name in ("chips", "batch_per_chip", "samples_per_update", "link_gb_s")]
+    assert provenance == [8, 4, 32, 150.0]
+    energy, measured, shared = result.remarks  # and none on the learning rate
     assert "no energy of arithmetic" in energy
     assert "measured on NVIDIA H200" in measured
-    unscaled = evaluate("dgx-1", replace(workload, schedule=None), seeds=1)
-    assert any("256 samples" in remark for remark in unscaled.remarks)
-    assert unscaled.seeds != result.seeds  # the rate was not scaled with the samples of an update
-    with pytest.raises(ConfigError, match=r"8 chips, so a budget of 24 steps .* give at least 32 steps"):
-        evaluate("dgx-1", replace(workload, max_steps=24, sustain=4, evaluate_every=1), seeds=1)
+    assert "8 with 4 samples each" in shared
+    with pytest.raises(ConfigError, match=r"8 chips cannot share a batch of 36 samples .* try --batch 32 or 40"):
+        evaluate("dgx-1", replace(workload, batch_size=36), seeds=1)
 
 
 def test_sensitivity_of_designs_without_tables_is_refused() -> None:

@@ -33,7 +33,7 @@ def test_names_of_the_kinds_can_be_imported_from_designs() -> None:
         ("caterpillar-small", "machine.schedule=minibatch", 32, (0, 0, 0)),
         ("caterpillar-small", "machine.schedule=sgd", 1, (0, 0, 0)),
         ("caterpillar-small", "machine.schedule=pipelined", 1, (4, 2, 0)),
-        ("dgx-1", "machine.chips=8", 256, (0, 0, 0)),
+        ("dgx-1", "machine.chips=8", 32, (0, 0, 0)),
     ],
 )
 def test_an_update_uses_the_samples_of_its_schedule(design, setting, samples, delays) -> None:

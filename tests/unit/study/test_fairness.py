@@ -146,8 +146,8 @@ def test_a_seed_left_out_is_refused(strict: Comparison) -> None:
 def test_designs_that_train_differently_do_not_claim_the_same_batches() -> None:
     workload = replace(OWN, target=0.2, max_steps=80, sustain=1)
     grown = ps.load_design("bf16-systolic", methods=["batch-growth.window=2", "batch-growth.improvement=0.9"])
-    for other in (ps.load_design("dgx-1"), msgspec.structs.replace(grown, name="grown")):
-        held = ps.compare([ps.load_design("bf16-systolic"), other], workload, seeds=1).fairness.held_equal
-        assert "seeds 0 (the same initial weights)" in held
-        assert "batch size 32 on each chip" in held
-        assert "a budget of 2560 samples" in held
+    other = msgspec.structs.replace(grown, name="grown")
+    held = ps.compare([ps.load_design("bf16-systolic"), other], workload, seeds=1).fairness.held_equal
+    assert "seeds 0 (the same initial weights)" in held
+    assert "batch size 32 of the workload" in held
+    assert "a budget of 2560 samples" in held

@@ -1,7 +1,13 @@
+from dataclasses import replace
+
+import pytest
 from msgspec import structs
 
+from presilicon.base import ConfigError
+from presilicon.designs import load_design
 from presilicon.records import Cost, Evaluation, FactsRun, LayerFact, StepFacts, Trace
-from presilicon.study import price_trace
+from presilicon.study import StepGraphs, StepPrices, price_trace
+from presilicon.workloads import load_workload
 
 SKIPPED = StepFacts(update_skipped=True)
 
@@ -77,3 +83,24 @@ def test_a_crossing_inside_a_step_costs_its_share_of_the_step() -> None:
     assert [milestone.time_s for milestone in seed.milestones] == [6.5, 4]
     falling = price_trace(trace, price_of, target=0.5, sustain=1, better="lower")
     assert falling.steps_to_accuracy == 2
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_batch_is_that_of_the_whole_system_however_many_chips_share_it(accumulate) -> None:
+    for chips in (1, 2, 3, 8):
+        design = load_design("h200", [f"machine.chips={chips}"])
+        for batch in (2, 24, 32, 48):
+            workload = replace(load_workload("digits-mlp"), batch_size=batch, accumulate=accumulate)
+            prices = StepPrices(StepGraphs(workload).for_design(design), design)
+            if chips > 1 and batch % (chips * accumulate):
+                with pytest.raises(ConfigError, match=f"{chips} chips .*cannot share a batch of {batch} samples"):
+                    prices()
+                continue
+            cost = prices()
+            assert (cost.chips, cost.batch_per_chip) == (chips, batch // chips)
+            assert cost.samples_per_update == cost.batch_size == batch
+            grown = prices(StepFacts(samples=2 * batch))
+            assert (grown.batch_size, grown.batch_per_chip) == (2 * batch, 2 * batch // chips)
+            alone = load_design("h200")
+            share = replace(workload, batch_size=batch // chips)
+            assert cost.memory_bytes == StepPrices(StepGraphs(share), alone)().memory_bytes

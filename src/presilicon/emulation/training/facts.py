@@ -14,7 +14,7 @@ class StepWork:
     """Passes and updates of one step."""
 
     batch_size: int = 0
-    """Samples of the step on each chip."""
+    """Samples that the step was to have, when its batch was fetched."""
     samples: int = 0
     passes: int = 0
     """Forward passes."""

@@ -162,7 +162,7 @@ class Training:
         splits: Splits | None = None,
     ) -> None:
         load_data, self._target = workload.require_data()
-        self._workload, self.numerics, self._seed, self._chips = workload, numerics, seed, update_rule.batches
+        self._workload, self.numerics, self._seed = workload, numerics, seed
         self._hooks, self._on_evaluation, self._on_wait = hooks, on_evaluation, on_wait
         torch.manual_seed(derive_seed(seed, "weights"))
         self.model = transform_model(workload.model(), methods).to(device)
@@ -204,8 +204,8 @@ class Training:
 
     @property
     def train_samples(self) -> int | None:
-        """Samples of an epoch on each chip."""
-        return None if self._batches.samples is None else self._batches.samples // self._chips
+        """Samples of an epoch; None for a stream of unknown length."""
+        return self._batches.samples
 
     def set_format(self, layer: str, role: Role, role_format: RoleFormat | None) -> None:
         """Set the format of a layer's role from the next pass on; None returns to the design's own.
@@ -352,7 +352,7 @@ class Training:
                 "least 1"
             )
         work.batch_size = step.batch_size
-        inputs, targets = self._batches.take(step.batch_size * self._chips)
+        inputs, targets = self._batches.take(step.batch_size)
         self._trainer.train(step, inputs, targets, work)
 
     def _append(self, facts: StepFacts) -> None:
@@ -381,7 +381,7 @@ class Training:
         if not workload.stop_hopeless:
             return None
         values = [point.accuracy for point in self._progress.evaluations]
-        # A step of several chips or of a grown batch may be longer than the interval of evaluations.
+        # A step of a grown batch may be longer than the interval of evaluations.
         in_budget = round(len(values) * workload.max_steps * workload.batch_size / self._counts.samples)
         return hopeless_reason(values, self._target, in_budget, workload.measure.direction)
 

@@ -41,7 +41,7 @@ class StepTrainer:
         may_capture: bool,
     ) -> None:
         """`may_capture` says that nothing but the step itself looks at its tensors."""
-        update_rule.check_accumulate(workload.name, workload.accumulate)
+        update_rule.batch_per_chip(workload.name, workload.batch_size, workload.accumulate)
         self._workload, self._model, self._optimizer, self._loss = workload, model, optimizer, loss
         self._emulation, self._rule, self._scaler, self._diagnosis = emulation, update_rule, scaler, diagnosis
         self._methods = methods
@@ -96,8 +96,9 @@ class StepTrainer:
         """
         self._emulation.begin_step(step.number)
         self._set_learning_rate(step)
-        chips = self._rule.batches
-        parts = len(inputs) if self._rule.per_sample else chips * self._workload.accumulate
+        workload = self._workload
+        self._rule.batch_per_chip(workload.name, step.batch_size, workload.accumulate)  # a method may have changed it
+        parts = len(inputs) if self._rule.per_sample else self._rule.chips * workload.accumulate
         pieces = list(zip(inputs.tensor_split(parts), targets.tensor_split(parts), strict=True))
         updates = [[piece] for piece in pieces] if self._rule.per_sample else [pieces]
         for update in updates:

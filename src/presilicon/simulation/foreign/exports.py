@@ -35,7 +35,7 @@ def write_chakra(
     metadata = chakra.GlobalMetadata(version="1.0.0")
     for name, text in (("workload", graph.name), ("design", design.name), ("generator", "presilicon")):
         metadata.attr.append(chakra.AttributeProto(name=name, string_val=text))
-    metadata.attr.append(chakra.AttributeProto(name="batch_size", int64_val=graph.batch_size))
+    metadata.attr.append(chakra.AttributeProto(name="batch_size", int64_val=cost.batch_size))
     try:
         with Path(path).open("wb") as file:
             chakra.encode(file, metadata)

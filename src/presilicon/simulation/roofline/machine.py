@@ -14,6 +14,9 @@ Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Microseconds = Annotated[float, Meta(ge=0, le=1e6)]
 
+GUESSED_LINK_GB_S = 100.0
+"""Bandwidth of a link that the machine does not give."""
+
 
 class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Provenance of some of the machine's figures."""
@@ -111,9 +114,9 @@ class RooflineMachine(
     """Rated power of a chip, to which the shares of `energy` refer."""
     area_mm2: Positive | None = None
     chips: Annotated[int, Meta(ge=1, le=1024)] = 1
-    """Chips that train the same model, each on a batch of its own, and add up their gradients around a ring."""
-    link_gb_s: Positive = 100.0
-    """Bandwidth from each chip to the next, in one direction."""
+    """Chips that train the same model, each on its share of the batch, and add up their gradients around a ring."""
+    link_gb_s: Positive | None = None
+    """Bandwidth from each chip to the next, in one direction; None for a guess, which the result names."""
     figures: tuple[Provenance, ...] = ()
 
     def check(self) -> None:
@@ -143,8 +146,8 @@ class RooflineMachine(
 
     @property
     def update_rule(self) -> UpdateRule:
-        """Each chip has a batch of its own."""
-        return UpdateRule(batches=self.chips)
+        """Chips share the batch."""
+        return UpdateRule(chips=self.chips)
 
     def price(self, step: MachineStep) -> StepPrice:
         """See `price_roofline`."""
@@ -155,6 +158,9 @@ class RooflineMachine(
     def numerics_remarks(self, numerics: Numerics) -> tuple[str, ...]:
         """The chip's own units add up, and all products move data in the width of the activations."""
         remarks = super().numerics_remarks(numerics)
+        if self.chips > 1 and self.link_gb_s is None:
+            guess = f"the link between chips is a guess of {GUESSED_LINK_GB_S:g} GB/s: give machine.link_gb_s"
+            remarks = (*remarks, guess)
         if self.energy and any(not rate.pj_per_flop for rate in self.matrix.values()):
             free = ", ".join(name for name, rate in self.matrix.items() if not rate.pj_per_flop)
             remarks = (*remarks, f"no energy of arithmetic in {free} is given (pj_per_flop): it is left out")

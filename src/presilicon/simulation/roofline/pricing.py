@@ -11,7 +11,7 @@ from presilicon.simulation.execution import updated
 from presilicon.simulation.roofline.efficiency import Activity, KernelRate, load_efficiency
 from presilicon.simulation.roofline.features import Features
 from presilicon.simulation.roofline.kernels import Kernel
-from presilicon.simulation.roofline.machine import RooflineMachine
+from presilicon.simulation.roofline.machine import GUESSED_LINK_GB_S, RooflineMachine
 from presilicon.simulation.roofline.merging import launched_kernels
 
 _SLOWEST = 1e-3
@@ -26,7 +26,7 @@ def price_roofline(step: MachineStep, machine: RooflineMachine) -> StepPrice:
     Every op is a kernel (no fusion), except attention, which is one where the machine says so, and an optimizer,
     which updates many tensors in one launch. A step that would draw more than the machine's power runs at a lower
     clock: arithmetic takes longer, and its energy falls with the square of the clock. The graph is the work of one
-    chip: with several, each has a batch of that size, and a step ends with the sum of the gradients around a ring.
+    chip: with several, each has a share of that size, and a step ends with the sum of the gradients around a ring.
     """
     if step.convention != "exact":
         raise ConfigError(
@@ -50,7 +50,13 @@ def price_roofline(step: MachineStep, machine: RooflineMachine) -> StepPrice:
     if machine.energy is not None:
         components["memory"] += reduce_bytes * machine.energy.pj_per_byte * PICO * machine.chips
     measured = _basis(kernels, spans, machine)
-    return StepPrice(ops=tuple(ops), time_s=total_s, energy_by_component_j=components, measured=measured)
+    return StepPrice(
+        ops=tuple(ops),
+        time_s=total_s,
+        energy_by_component_j=components,
+        measured=measured,
+        link_gb_s=_link_gb_s(machine) if machine.chips > 1 else None,
+    )
 
 
 class Span(NamedTuple):
@@ -211,7 +217,11 @@ def _all_reduce(step: MachineStep, machine: RooflineMachine) -> tuple[float, flo
         for parameter in updated(step.graph)
     )
     sent = 2 * (machine.chips - 1) / machine.chips * total
-    return sent / (machine.link_gb_s * 1e9), sent
+    return sent / (_link_gb_s(machine) * 1e9), sent
+
+
+def _link_gb_s(machine: RooflineMachine) -> float:
+    return GUESSED_LINK_GB_S if machine.link_gb_s is None else machine.link_gb_s
 
 
 def _static_w(machine: RooflineMachine) -> float:

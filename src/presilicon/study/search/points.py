@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from presilicon.base import ConfigError, PresiliconError, RunFailedError, to_toml, write_atomically
+from presilicon.base import ConfigError, PresiliconError, RunFailedError, to_plain, to_toml, write_atomically
 from presilicon.designs import Design, load_design
 from presilicon.records import PointRecord, StepGraph
 from presilicon.runs import config_hash
@@ -178,7 +178,8 @@ def step_graphs(point: Point, design: Design, folder: Path) -> StepGraphs:
     step = {name: point.values[name] for name in _STEP_OPTIONS if name in point.values}
     methods = [msgspec.to_builtins(method, enc_hook=str) for method in design.methods]
     whole = [operator.describe() for operator in design.numerics.make_operators() if not operator.is_inner]
-    key = config_hash({"workload": point.workload, **step, "methods": methods, "operators": whole})[:16]
+    rule = to_plain(design.machine.update_rule)
+    key = config_hash({"workload": point.workload, **step, "methods": methods, "operators": whole, "rule": rule})[:16]
     memory = f"{folder}/{key}"
     if memory not in _graphs:
         graphs, path = StepGraphs(workload).for_design(design), folder / f"{key}.msgpack"
@@ -201,7 +202,7 @@ def price_point(point: Point, folder: Path) -> PricedStep:
 def simulated_metrics(step: PricedStep) -> dict[str, float | None]:
     """The metrics of a point without training."""
     cost = step.prices()
-    samples = step.workload.batch_size * step.design.machine.update_rule.batches
+    samples = step.workload.batch_size
     return {
         "time_per_step_s": cost.time_s,
         "energy_per_step_j": cost.energy_j,

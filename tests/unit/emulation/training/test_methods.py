@@ -263,7 +263,7 @@ class OwnGradients(AttachedMethod):
 SCALED = Numerics(loss_scale=LossScale(kind="static", initial=64.0))
 
 
-@pytest.mark.parametrize(("numerics", "rule"), [(SCALED, MINIBATCH), (Numerics(), UpdateRule(batches=2))])
+@pytest.mark.parametrize(("numerics", "rule"), [(SCALED, MINIBATCH), (Numerics(), UpdateRule(chips=2))])
 def test_gradients_of_a_method_have_the_scale_of_the_others(numerics, rule):
     workload = replace(TINY, max_steps=12)
     usual = train(workload, numerics, update_rule=rule)
