@@ -1,6 +1,7 @@
 """Trust in a comparison: intervals, designs seed by seed, and the settings that were equal between them."""
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 
 class Interval(Struct, frozen=True):
@@ -9,6 +10,16 @@ class Interval(Struct, frozen=True):
     median: float | None
     low: float | None
     high: float | None
+
+    @property
+    def inverse(self) -> "Interval":
+        """The interval of the inverse ratio; that of infinity is 0.
+
+        >>> Interval(2.0, 0.0, None).inverse
+        Interval(median=0.5, low=0.0, high=None)
+        """
+        ends = (self.median, self.high, self.low)
+        return Interval(*(0.0 if end is None else 1 / end if end else None for end in ends))
 
 
 class Probability(Struct, frozen=True):
@@ -50,6 +61,20 @@ class Pair(Struct, frozen=True, kw_only=True):
     seeds_needed: int | None = None
     """Paired seeds that would separate the times at 95% with a power of 80%, by the spread of these seeds; None if no
     number of seeds would, or there are fewer than two."""
+
+    @property
+    def swapped(self) -> "Pair":
+        """The same with the designs swapped."""
+        return replace(
+            self,
+            first=self.second,
+            second=self.first,
+            wins=self.losses,
+            losses=self.wins,
+            probability_faster=1 - self.probability_faster,
+            time_ratio=None if self.time_ratio is None else self.time_ratio.inverse,
+            energy_ratio=None if self.energy_ratio is None else self.energy_ratio.inverse,
+        )
 
     @property
     def is_decided(self) -> bool:

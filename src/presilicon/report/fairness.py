@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from math import inf
 
-from msgspec.structs import replace
-
 from presilicon.base import format_joules, format_number, format_seconds
 from presilicon.records import Comparison, Interval, Pair, Probability, Result
 from presilicon.report.intervals import FEW_SEEDS, rank
@@ -33,32 +31,8 @@ def best_pairs(
         return ()
     best, *others = (result.name for result in rank(comparison.designs, measure))
     known = {(pair.first, pair.second): pair for pair in comparison.pairs}
-    known |= {(pair.second, pair.first): swapped(pair) for pair in comparison.pairs}
+    known |= {(pair.second, pair.first): pair.swapped for pair in comparison.pairs}
     return tuple(known[best, other] for other in others if (best, other) in known)
-
-
-def swapped(pair: Pair) -> Pair:
-    """A pair with its designs swapped."""
-    return replace(
-        pair,
-        first=pair.second,
-        second=pair.first,
-        wins=pair.losses,
-        losses=pair.wins,
-        probability_faster=1 - pair.probability_faster,
-        time_ratio=_inverted(pair.time_ratio),
-        energy_ratio=_inverted(pair.energy_ratio),
-    )
-
-
-def _inverted(ratio: Interval | None) -> Interval | None:
-    if ratio is None:
-        return None
-    # None is infinity, whose inverse is 0.
-    middle, low, high = (
-        0.0 if end is None else 1 / end if end else None for end in (ratio.median, ratio.high, ratio.low)
-    )
-    return Interval(middle, low, high)
 
 
 def format_ratio(ratio: Interval) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from presilicon.base import change_lines, columns, json_text
 from presilicon.records import DesignChange, Interval, excludes_one
-from presilicon.report.fairness import format_ratio, pair_sentence, swapped
+from presilicon.report.fairness import format_ratio, pair_sentence
 from presilicon.report.history import run_summary, run_title
 from presilicon.report.run_table import METRICS
 from presilicon.runs import StoredRun
@@ -88,7 +88,7 @@ def _design_lines(change: DesignChange) -> list[str]:
         )
     sentence = f"seeds are not paired: {change.unpaired}"
     if pair is not None:
-        sentence = pair_sentence(swapped(pair) if pair.losses > pair.wins else pair)
+        sentence = pair_sentence(pair.swapped if pair.losses > pair.wins else pair)
     return [*columns(rows, left=(0, 4)), sentence]
 
 

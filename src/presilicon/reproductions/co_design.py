@@ -103,8 +103,7 @@ def _ratio(choice: Recommendation) -> Interval:
         if ratio is not None and (pair.first, pair.second) == (choice.design, choice.reference):
             return ratio
         if ratio is not None and (pair.first, pair.second) == (choice.reference, choice.design):
-            median, high, low = (1 / value if value else None for value in (ratio.median, ratio.low, ratio.high))
-            return Interval(median, low, high)
+            return ratio.inverse
     return Interval(1.0, 1.0, 1.0)  # the reference itself is recommended
 
 
@@ -146,8 +145,10 @@ def _rows(result: SweepResult, choice: Recommendation, ratio: Interval) -> list[
 
 
 def _verdict(choice: Recommendation, ratio: Interval) -> str:
-    if ratio.median is None or choice.design == choice.reference:
+    if choice.design == choice.reference or (ratio.median is not None and ratio.median <= 1):
         return "No design that was trained is faster than bf16-systolic within its area and power."
+    if ratio.median is None:
+        return f"{choice.design} reaches the target, within the area and power of {DESIGN}, which does not reach it."
     separated = ratio.low is not None and ratio.low > 1
     held = "paired seeds separate them" if separated else "paired seeds do not separate them"
     return (

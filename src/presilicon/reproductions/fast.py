@@ -1,8 +1,8 @@
 """FAST against fixed formats on machines of equal area, and its schedule against its reverse."""
 
 from presilicon.designs import Design
-from presilicon.records import Panel, Reproduced, Reproduction
-from presilicon.reproductions.methods import SEEDS, OnEvent, Trial, named
+from presilicon.records import Panel, Reproduction
+from presilicon.reproductions.methods import SEEDS, OnEvent, Trial, named, times
 from presilicon.simulation import fit_area
 
 WORKLOAD = "digits-cnn"
@@ -33,17 +33,15 @@ def reproduce(on_event: OnEvent | None = None) -> Reproduction:
     """Time to accuracy of FAST over that of the others."""
     trial = Trial(designs(), WORKLOAD, on_event)
     rows = [
-        Reproduced(
+        trial.row(
             f"time to 97% of {name} over FAST's",
-            "x",
-            ours=trial.gain("FAST", name),
+            "FAST",
+            name,
             note="2 to 6 against mixed precision and block floats, in the source" if name == "bf16" else "",
         )
         for name in (*_OTHERS, *list(_POLICIES)[1:])
     ]
-    rows.append(
-        Reproduced("energy to 97% of bf16 over FAST's", "x", ours=trial.gain("FAST", "bf16", energy=True))
-    )  # fmt: skip
+    rows.append(trial.row("energy to 97% of bf16 over FAST's", "FAST", "bf16", energy=True))
     steps = {name: trial[name].steps_to_accuracy.median for name in (*_OTHERS, *_POLICIES)}
     speed = trial.gain("FAST", "bf16")
     return Reproduction(
@@ -56,7 +54,7 @@ def reproduce(on_event: OnEvent | None = None) -> Reproduction:
             "cells, by the areas of synthesized MAC units (docs/area.md).",
             "The rule's constants (0.6 and 0.3) and the groups of 16 could not be checked against the paper; decisions "
             "are made every 10 steps from the tensors of the step before, with the lowest threshold from step 400 on.",
-            "Medians of seeds that arrived: "
+            "Medians over the seeds: "
             + ", ".join(f"{name} {value:.0f} steps" for name, value in steps.items() if value is not None)
             + f"; reached: {trial.reached(*_OTHERS, *_POLICIES)}.",
         ),
@@ -71,11 +69,11 @@ def reproduce(on_event: OnEvent | None = None) -> Reproduction:
 
 
 def _verdict(speed: float | None, trial: Trial) -> str:
-    if speed is None:
+    if not speed:
         return f"FAST never came to the target here ({trial.reached('FAST')}), so nothing is reproduced."
     size = "Within the published range" if 2 <= speed <= 6 else "Not reproduced at this size"
     return (
-        f"{size}: FAST is {speed:.2f} times as fast to 97% as bf16 at equal area (published: 2 to 6 times). A small "
+        f"{size}: FAST is {times(speed)} times as fast to 97% as bf16 at equal area (published: 2 to 6 times). A small "
         "network on a small array is bound by its vector unit and memory, where short mantissas save little; the "
         "products are what FAST makes cheaper."
     )

@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Callable, Sequence
-from statistics import median
+from math import inf
 
 from msgspec.structs import replace
 
 from presilicon.designs import Design, load_design
-from presilicon.records import Comparison, Curve, Event, Result
+from presilicon.records import Comparison, Curve, Event, Interval, Reproduced, Result
 from presilicon.study import compare
 
 OnEvent = Callable[[Event], None]
@@ -26,15 +26,38 @@ class Trial:
         return self._results[name]
 
     def gain(self, name: str, over: str, *, energy: bool = False) -> float | None:
-        """Median over the seeds of what `over` needs to the target over what the design needs; None if none arrived."""
-        field = "energy_to_accuracy_j" if energy else "time_to_accuracy_s"
-        pairs = zip(self[name].seeds, self[over].seeds, strict=True)
-        ratios = [
-            getattr(other, field) / getattr(own, field)
-            for own, other in pairs
-            if getattr(own, field) and getattr(other, field)
-        ]
-        return median(ratios) if ratios else None
+        """Median over the seeds of what `over` needs to the target over what the design needs; see `ratio`."""
+        ratio = self.ratio(name, over, energy=energy)
+        return None if ratio is None else inf if ratio.median is None else ratio.median
+
+    def ratio(self, name: str, over: str, *, energy: bool = False) -> Interval | None:
+        """The paired ratio of `over` to the design, in which a seed that one of them misses is infinite.
+
+        None if no seed of either arrived.
+        """
+        if not any(seed.steps_to_accuracy is not None for one in (name, over) for seed in self[one].seeds):
+            return None
+        pairs = (way for pair in self.comparison.pairs for way in (pair, pair.swapped))
+        pair = next(pair for pair in pairs if (pair.first, pair.second) == (name, over))
+        return pair.energy_ratio if energy else pair.time_ratio
+
+    def row(
+        self, quantity: str, name: str, over: str, published: float | None = None, *,
+        energy: bool = False, note: str = "",
+    ) -> Reproduced:  # fmt: skip
+        """The gain of a design as a row that names its interval and the seeds that arrived."""
+        ratio = self.ratio(name, over, energy=energy)
+        notes = [note] if note else []
+        if ratio is None:
+            notes.append("neither arrives")
+        else:
+            low, high = ("inf" if end is None else f"{end:.3g}" for end in (ratio.low, ratio.high))
+            notes += [f"{low} to {high}"] if (low, high) != ("0", "inf") else []
+            notes += [f"{over} misses the target"] if ratio.median is None else []
+        return Reproduced(
+            quantity, "x", published, None if ratio is None else ratio.median,
+            note="; ".join([*notes, f"reached: {self.reached(name, over)}"]),
+        )  # fmt: skip
 
     def reached(self, *names: str) -> str:
         """The seeds of each design that came to the target."""
@@ -53,3 +76,12 @@ def named(
     """A design by a name of its own; `method` is a name, or several settings of one, separated by blanks."""
     design = load_design(base, settings, numerics=numerics, methods=method.split())
     return replace(design, name=name)
+
+
+def times(gain: float | None) -> str:
+    """A gain as a number of times.
+
+    >>> times(1.234), times(inf), times(None)
+    ('1.23', 'infinitely many', 'an unknown number of')
+    """
+    return "an unknown number of" if gain is None else "infinitely many" if gain == inf else f"{gain:.2f}"

@@ -1,7 +1,7 @@
 """Procrustes: few tracked weights on a machine that skips zeros."""
 
 from presilicon.records import Panel, Reproduced, Reproduction
-from presilicon.reproductions.methods import SEEDS, OnEvent, Trial, named
+from presilicon.reproductions.methods import SEEDS, OnEvent, Trial, named, times
 
 WORKLOAD = "fashion-cnn"
 _SKIPS = ["machine.sparsity.zeros=weights", "machine.rows=16", "machine.cols=16"]
@@ -21,15 +21,8 @@ def reproduce(on_event: OnEvent | None = None) -> Reproduction:
     rows = []
     for name in _TRACKED:
         for quantity, energy, published in (("time", False, 4.0), ("energy", True, 3.26)):
-            rows.append(
-                Reproduced(
-                    f"{quantity} to 85% of dense training over that of {name}",
-                    "x",
-                    published,
-                    trial.gain(name, _DENSE, energy=energy),
-                    note="an upper limit, in the source",
-                )
-            )
+            words = f"{quantity} to 85% of dense training over that of {name}"
+            rows.append(trial.row(words, name, _DENSE, published, energy=energy, note="an upper limit, in the source"))
         step_s = trial[name].time_per_step_s
         rows.append(
             Reproduced(
@@ -39,7 +32,8 @@ def reproduce(on_event: OnEvent | None = None) -> Reproduction:
                 note=f"reached 85%: {trial[name].reached}",
             )
         )
-    best = max((trial.gain(name, _DENSE) or 0.0, name) for name in _TRACKED)
+    gains = {name: trial.gain(name, _DENSE) for name in _TRACKED}
+    best = max(gains, key=lambda name: gains[name] or 0.0)
     medians = {name: trial[name].steps_to_accuracy.median for name in (_DENSE, *_TRACKED)}
     counts = "; ".join(f"{name} {'never' if steps is None else f'{steps:.0f}'}" for name, steps in medians.items())
     return Reproduction(
@@ -53,10 +47,10 @@ def reproduce(on_event: OnEvent | None = None) -> Reproduction:
             "Initial weights are zero once they have decayed to a thousandth; the source lets them underflow.",
         ),
         verdict=(
-            f"The best, {best[1]}, is {best[0]:.2f} times as fast to 85% as dense training (published: up to 4). Steps "
-            f"are cheaper, but there are more of them (medians: {counts}): the others are gone after 66 steps of decay "
-            "by 0.9, before the tracked weights have grown, and no normalization restores the size of activations. "
-            "More tracked weights shorten that; a slower decay changes little."
+            f"The best, {best}, is {times(gains[best])} times as fast to 85% as dense training (published: up to 4). "
+            f"Steps are cheaper, but there are more of them (medians: {counts}): the others are gone after 66 steps of "
+            "decay by 0.9, before the tracked weights have grown, and no normalization restores the size of "
+            "activations. More tracked weights shorten that; a slower decay changes little."
         ),
         panels=(
             Panel(title="(a) Accuracy over steps", percent=True,

@@ -3,7 +3,7 @@
 import numpy as np
 
 from presilicon.records import Curve, Panel, Reproduced, Reproduction
-from presilicon.reproductions.methods import SEEDS, OnEvent, Trial, named
+from presilicon.reproductions.methods import SEEDS, OnEvent, Trial, named, times
 from presilicon.simulation import lane_speedup
 
 WORKLOAD = "fashion-cnn"
@@ -36,17 +36,11 @@ def reproduce(on_event: OnEvent | None = None) -> Reproduction:
         WORKLOAD,
         on_event,
     )
-    gains = [trial.gain(f"TensorDash{suffix}", f"dense{suffix}") for suffix in ("", ", 16 x 16")]
+    small = "TensorDash, 16 x 16", "dense, 16 x 16"
     rows = (
-        Reproduced("time to 85% of a dense array of 32 x 32 over TensorDash's", "x", _PUBLISHED, gains[0]),
-        Reproduced("the same on 16 x 16 cells, where products take most of the time", "x", _PUBLISHED, gains[1]),
-        Reproduced(
-            "the same for energy",
-            "x",
-            1.6,
-            trial.gain("TensorDash, 16 x 16", "dense, 16 x 16", energy=True),
-            note="memory included",
-        ),
+        trial.row("time to 85% of a dense array of 32 x 32 over TensorDash's", "TensorDash", "dense", _PUBLISHED),
+        trial.row("the same on 16 x 16 cells, where products take most of the time", *small, _PUBLISHED),
+        trial.row("the same for energy", *small, 1.6, energy=True, note="memory included"),
         *(
             Reproduced(f"speedup of a unit at {share:.0%} random zeros", "x", ours=random_speedup(share))
             for share in (0.5, 0.7, 0.9)
@@ -64,8 +58,9 @@ def reproduce(on_event: OnEvent | None = None) -> Reproduction:
             "each product are looked at every 50 steps, 64 dot products of each. The multiplexers have no area.",
         ),
         verdict=(
-            f"{gains[1] or 0:.2f} times as fast on 16 x 16 cells (published: 1.95 on average over larger networks). "
-            "The zeros are those of ReLUs and of errors behind them; the first layer and the classifier have few."
+            f"{times(trial.gain(*small))} times as fast on 16 x 16 cells (published: 1.95 on average over larger "
+            "networks). The zeros are those of ReLUs and of errors behind them; the first layer and the "
+            "classifier have few."
         ),
         panels=(
             Panel(title="(a) Speedup over the share of zeros", x_label="share of zero pairs", curves=(curve, ideal)),

@@ -2,7 +2,7 @@ from msgspec.structs import replace
 
 from presilicon.records import Comparison, Probability
 from presilicon.report import render_page, render_table
-from presilicon.report.fairness import best_pairs, fairness_sentence, miss_sentence, swapped
+from presilicon.report.fairness import best_pairs, fairness_sentence, miss_sentence
 
 
 def test_the_table_ends_with_what_was_held_equal(judged):
@@ -30,7 +30,7 @@ def test_the_page_says_the_same(judged):
 def test_a_pair_is_told_from_the_side_of_the_best(judged):
     [pair] = best_pairs(judged)
     assert (pair.first, pair.wins, pair.losses, pair.probability_faster) == ("fp8-systolic", 3, 1, 0.875)
-    assert swapped(swapped(pair)) == pair
+    assert pair.swapped.swapped == pair
     assert best_pairs(Comparison(designs=())) == ()
 
 
