@@ -154,9 +154,9 @@ class Method(Extensible):
     __slots__ = ()
     tag_field: ClassVar[str] = "name"
 
-    in_training: ClassVar[str] = "nothing"
+    in_training: ClassVar[str] = "not described"
     """Its effect on training, in a few words, for tables."""
-    in_hardware: ClassVar[str] = "nothing"
+    in_hardware: ClassVar[str] = "not described"
     """Its effect on cost, in a few words, for tables."""
 
     def check_design(self, design: Design) -> None:

@@ -103,6 +103,7 @@ from presilicon.records.sweep import (
     SweepResult,
 )
 from presilicon.records.trace import (
+    EXACT_KINDS,
     BugClass,
     Crossing,
     Direction,
@@ -120,6 +121,7 @@ from presilicon.records.trace import (
 )
 
 __all__ = [
+    "EXACT_KINDS",
     "MEMORY_PARTS",
     "OPERANDS",
     "PHASES",

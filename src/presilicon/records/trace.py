@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from hashlib import sha256
-from math import ceil, isfinite
+from math import isfinite
 from typing import Literal
 
 from msgspec import Struct, json
@@ -106,27 +106,26 @@ class StepFacts(Struct, frozen=True, kw_only=True):
     backward_skipped: bool = False
     """Gradients were predicted, not computed: only the forward pass and the update ran."""
 
-    def bucketed(self, buckets: int = 20) -> "StepFacts":
-        """The same facts with densities and shares rounded up to the next of `buckets` levels, so that near-equal steps
-        coincide.
+    def rounded(self) -> "StepFacts":
+        """The same facts with densities and shares rounded to the nearest of three digits.
 
-        >>> fact = LayerFact(layer="fc", role="activation", density=0.512)
-        >>> StepFacts(layers=(fact,)).bucketed().layers[0].density
-        0.55
+        >>> fact = LayerFact(layer="fc", role="activation", density=0.51234)
+        >>> StepFacts(layers=(fact,)).rounded().layers[0].density
+        0.512
         """
-        if not self.layers and not self.products:
-            return self
         layers = tuple(
-            fact if fact.density is None else replace(fact, density=_round_up(fact.density, buckets))
-            for fact in self.layers
+            fact if fact.density is None else replace(fact, density=_three_digits(fact.density)) for fact in self.layers
         )
-        products = tuple(replace(fact, share=_round_up(fact.share, buckets)) for fact in self.products)
+        products = tuple(replace(fact, share=_three_digits(fact.share)) for fact in self.products)
         return replace(self, layers=layers, products=products)
 
 
-def _round_up(density: float, buckets: int) -> float:
-    # The slack keeps a density that is already a level, despite rounding in the multiplication.
-    return ceil(density * buckets - 1e-9) / buckets
+def _three_digits(share: float) -> float:
+    return float(f"{share:.3g}")
+
+
+EXACT_KINDS = 256
+"""Kinds of steps of a trace that are priced as they were; with more, densities are rounded so that some coincide."""
 
 
 class FactsRun(Struct, frozen=True):
@@ -188,6 +187,17 @@ class Trace(Struct, frozen=True, kw_only=True):
         for run in self.runs:
             for _ in range(run.count):
                 yield run.facts
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether it has too many kinds of steps to price each as it was."""
+        return len({run.facts for run in self.runs}) > EXACT_KINDS
+
+    def priced_runs(self) -> tuple[FactsRun, ...]:
+        """The facts of each step as they are priced, run-length encoded: exact, or rounded if `is_rounded`."""
+        if not self.is_rounded:
+            return self.runs
+        return tuple(FactsRun(run.facts.rounded(), run.count) for run in self.runs)
 
     @property
     def fingerprint(self) -> str:

@@ -1,6 +1,6 @@
 """The cost of training steps on a design, and of a whole trace: a sum over steps, equal steps priced once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
@@ -12,7 +12,17 @@ from msgspec import structs
 from presilicon.base import ConfigError, format_bytes, located
 from presilicon.designs import METHODS, MINIBATCH, Design, Method, Numerics, Technology, UpdateRule
 from presilicon.operators import Operator
-from presilicon.records import Arrival, Cost, CurvePoint, Direction, SeedResult, StepFacts, StepGraph, Trace
+from presilicon.records import (
+    Arrival,
+    Cost,
+    CurvePoint,
+    Direction,
+    MethodFact,
+    SeedResult,
+    StepFacts,
+    StepGraph,
+    Trace,
+)
 from presilicon.simulation import MatchedTimes, put_times, simulate
 from presilicon.workloads import Workload, step_graph
 
@@ -169,6 +179,36 @@ def price_remarks(design: Design, cost: Cost, memory_bytes: float) -> tuple[str,
     return tuple(remarks)
 
 
+def unpriced_methods(design: Design, kinds: Collection[StepFacts], prices: StepPrices) -> tuple[str, ...]:
+    """Sentences on methods of which the price of steps of these kinds shows nothing."""
+    remarks = []
+    for method in design.methods:
+        name, rewrites = method.member_name, type(method).rewrite is not Method.rewrite
+        own = {kind: tuple(fact for fact in kind.methods if fact.method == name) for kind in kinds}
+        names = sorted({fact.name for facts in own.values() for fact in facts})
+        if names and (not rewrites or _are_ignored(own, prices)):
+            remarks.append(
+                f'nothing prices the facts of method "{name}" ({", ".join(names)}): steps cost the same with any'
+            )
+        elif not names and not rewrites and type(method).transform is Method.transform and _have_no_facts(kinds):
+            remarks.append(f'method "{name}" reported no facts and rewrites no step: nothing of it is in the price')
+    return tuple(remarks)
+
+
+def _are_ignored(own: Mapping[StepFacts, tuple[MethodFact, ...]], prices: StepPrices) -> bool:
+    """Whether steps that differ in the facts of a method alone are rewritten alike."""
+    alike: dict[StepFacts, set[StepFacts]] = {}
+    for kind, facts in own.items():
+        others = tuple(fact for fact in kind.methods if fact not in facts)
+        alike.setdefault(structs.replace(kind, methods=others), set()).add(kind)
+    compared = [[prices.graph(kind) for kind in group] for group in alike.values() if len(group) > 1]
+    return bool(compared) and all(graph == graphs[0] for graphs in compared for graph in graphs)
+
+
+def _have_no_facts(kinds: Collection[StepFacts]) -> bool:
+    return all(kind == StepFacts(numerics_step=kind.numerics_step) for kind in kinds)
+
+
 def price_trace(
     trace: Trace,
     price_step: PriceStep,
@@ -184,12 +224,11 @@ def price_trace(
     """
     prices: dict[StepFacts, Cost] = {}
     times, energies = [0.0], [0.0]
-    for run in trace.runs:
-        facts = run.facts.bucketed()
-        if facts not in prices:
-            prices[facts] = price_step(facts)
-        times += [prices[facts].time_s] * run.count
-        energies += [prices[facts].energy_j] * run.count
+    for run in trace.priced_runs():
+        if run.facts not in prices:
+            prices[run.facts] = price_step(run.facts)
+        times += [prices[run.facts].time_s] * run.count
+        energies += [prices[run.facts].energy_j] * run.count
     time_s, energy_j = list(accumulate(times)), list(accumulate(energies))
 
     def arrival(goal: float) -> Arrival:

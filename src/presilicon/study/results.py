@@ -8,11 +8,11 @@ from typing import Any
 from presilicon.base import extensions_named_in, meaning, to_plain
 from presilicon.designs import Design
 from presilicon.emulation import HOPELESS_RULE
-from presilicon.records import Area, Arrival, Cost, Milestone, Result, SeedResult, Trace
+from presilicon.records import EXACT_KINDS, Area, Arrival, Cost, Milestone, Result, SeedResult, Trace
 from presilicon.runs import commit, identity_hash, versions
 from presilicon.simulation import MatchedTimes, area
 from presilicon.study.pairs import NEEDED, PAIRED
-from presilicon.study.prices import StepPrices, price_remarks, price_trace
+from presilicon.study.prices import StepPrices, price_remarks, price_trace, unpriced_methods
 from presilicon.study.statistics import (
     REACH,
     RESTARTS,
@@ -40,7 +40,7 @@ def join_result(
     metric = workload.measure
     seeds = price_seeds(workload, traces, prices)
     reached = sum(seed.steps_to_accuracy is not None for seed in seeds)
-    step_kinds = {run.facts.bucketed() for trace in traces for run in trace.runs}
+    step_kinds = {run.facts for trace in traces for run in trace.priced_runs()}
     varies = any(
         facts.samples is not None or facts.methods or facts.layers or facts.numerics_step for facts in step_kinds
     )
@@ -77,7 +77,11 @@ def join_result(
         milestones=tuple(
             _milestone([seed.milestones[index] for seed in seeds]) for index in range(len(workload.milestones))
         ),
-        remarks=(*price_remarks(design, typical, memory_bytes), *_remarks(design, workload, traces, typical)),
+        remarks=(
+            *price_remarks(design, typical, memory_bytes),
+            *_remarks(design, workload, traces, typical),
+            *unpriced_methods(design, step_kinds, prices),
+        ),
         provenance=with_times(provenance, prices.graph(), design, times),
     )
 
@@ -92,6 +96,8 @@ def _remarks(design: Design, workload: Workload, traces: Sequence[Trace], typica
     remarks, last = [], max(trace.steps for trace in traces)
     for step in sorted({change.from_step for change in design.numerics.schedule if change.from_step >= last}):
         remarks.append(f"the numerics from step {step} on were never in force: training ended after {last} steps")
+    if any(trace.is_rounded for trace in traces):
+        remarks.append(f"with over {EXACT_KINDS} kinds of steps, densities are priced as the nearest of three digits")
     if typical.cores is not None:
         remarks.append(f"cores that divide a step: {typical.cores.way}")
     if typical.chips > 1:

@@ -79,12 +79,11 @@ def _steps_to(crossing: Crossing | None, trace: Trace) -> dict[StepFacts, float]
         return None
     counts: dict[StepFacts, float] = {}
     left = crossing.step
-    for run in trace.runs:
+    for run in trace.priced_runs():
         taken = min(run.count, left)
         left -= taken
         if taken:
-            facts = run.facts.bucketed()
-            counts[facts] = counts.get(facts, 0) + taken
+            counts[run.facts] = counts.get(run.facts, 0) + taken
     return counts
 
 

@@ -79,4 +79,4 @@ def test_a_method_cannot_be_there_twice(tmp_path):
 def test_every_method_describes_itself():
     for method in METHODS.members().values():
         assert method.summary().endswith(".")
-        assert "nothing" not in (method.in_training, method.in_hardware)
+        assert "not described" not in (method.in_training, method.in_hardware)

@@ -1,10 +1,11 @@
 import math
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presilicon.records import Crossing, Evaluation, FactsRun, LayerFact, StepFacts, Trace
+from presilicon.records import EXACT_KINDS, Crossing, Evaluation, FactsRun, LayerFact, StepFacts, Trace
 
 
 def trace_of(accuracies: list[float]) -> Trace:
@@ -100,15 +101,34 @@ def test_facts_are_run_length_encoded() -> None:
     assert [fact.update_skipped for fact in facts] == [False, False, True]
 
 
-def test_bucketing_never_lowers_a_density_and_keeps_the_rest() -> None:
-    fact = LayerFact(layer="fc", role="activation", format="e5m2", density=0.401)
-    facts = StepFacts(layers=(fact, LayerFact(layer="fc", role="weight")), backward_skipped=True)
-    bucketed = facts.bucketed(10)
-    assert bucketed.layers[0].density == 0.5
-    assert bucketed.layers[0].format == "e5m2"
-    assert bucketed.layers[1] == facts.layers[1]
-    assert bucketed.backward_skipped
-    for level in range(21):
-        fact = LayerFact(layer="fc", role="activation", density=level / 20)
-        assert StepFacts(layers=(fact,)).bucketed(20).layers[0].density == level / 20
-    assert StepFacts(layers=(LayerFact(layer="a", role="error", density=1.0),)).bucketed().layers[0].density == 1.0
+def trace_of_densities(densities: list[float]) -> Trace:
+    """A trace of one step for each density of a layer."""
+    facts = [
+        StepFacts(layers=(LayerFact(layer="fc", role="weight", format="e5m2", density=density),), backward_skipped=True)
+        for density in densities
+    ]
+    runs = tuple(FactsRun(step, 1) for step in facts)
+    return Trace(seed=0, losses=(1.0,) * len(runs), runs=runs, evaluations=(), test_accuracy=0.9, ending="budget")
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=EXACT_KINDS))
+def test_steps_of_few_kinds_are_priced_as_they_were(densities: list[float]) -> None:
+    trace = trace_of_densities(densities)
+    assert trace.priced_runs() == trace.runs
+    assert not trace.is_rounded
+
+
+@pytest.mark.parametrize("decade", [-4, -1, 0])
+def test_steps_of_many_kinds_have_densities_near_their_own_and_no_bias(decade: int) -> None:
+    random = Random(decade)
+    own = [10.0**decade * random.random() for _ in range(4000)]
+    trace = trace_of_densities([*own, 0.0, 1.0, 0.05])
+    assert trace.is_rounded
+    *priced, none, all_of_them, level = (run.facts.layers[0].density for run in trace.priced_runs())
+    assert (none, all_of_them, level) == (0.0, 1.0, 0.05)
+    assert max(abs(ours / exact - 1) for ours, exact in zip(priced, own, strict=True)) <= 0.005001
+    assert sum(priced) == pytest.approx(sum(own), rel=2e-4)
+    assert len({run.facts for run in trace.priced_runs()}) < 2000
+    [first, *_] = trace.priced_runs()
+    assert first.facts.layers[0].format == "e5m2"
+    assert first.facts.backward_skipped

@@ -6,9 +6,9 @@ from typing import ClassVar
 import pytest
 from msgspec import Struct, structs
 
-from presilicon.designs import Design, Method, Numerics, RoleFormat, load_design
+from presilicon.designs import AttachedMethod, Design, Method, Numerics, RoleFormat, load_design
 from presilicon.formats import parse
-from presilicon.records import LayerFact, Op, Role, StepFacts
+from presilicon.records import LayerFact, MethodFact, Op, Role, StepFacts, TensorRef
 from presilicon.simulation import simulate
 from presilicon.study import StepGraphs, StepPrices, evaluate
 from presilicon.workloads import capture_workload, load_workload
@@ -104,3 +104,59 @@ def test_the_ring_of_several_chips_carries_each_layer_in_its_own_format() -> Non
     assert ring_s == pytest.approx((8320 * 2 + 650 * 4) * 1.75 / 150e9, rel=1e-6)
     skipped = StepFacts(backward_skipped=True, update_skipped=True)
     assert simulate(graph, mixed, skipped).time_s == pytest.approx(simulate(graph, alone, skipped).time_s)
+
+
+class Sender(AttachedMethod):
+    """Reports as many bytes as it is told to, and another number in the first step."""
+
+    def __init__(self, sent: int | None) -> None:
+        self.sent = sent
+
+    def facts(self, step, facts):
+        if self.sent is None:
+            return facts
+        own = MethodFact(method="sending", name="sent_bytes", value=self.sent + (step.number == 0))
+        return structs.replace(facts, methods=(*facts.methods, own))
+
+
+class Sending(Method, Struct, frozen=True, kw_only=True, tag_field="name", tag="sending"):
+    """Sends gradients; what that costs is up to its subclasses."""
+
+    sent: int | None = None
+
+    def attach(self, training):
+        return Sender(self.sent)
+
+
+class Rewriting(Sending, frozen=True, kw_only=True, tag_field="name", tag="sending"):
+    """Rewrites steps, by its facts or whatever they are."""
+
+    reads: bool = False
+
+    def rewrite(self, graph, facts, capture):
+        [own] = facts.methods or [None]
+        length = own.value if self.reads and own is not None else 5
+        moved = TensorRef(10_000, (length,), "activation")
+        op = Op(
+            index=len(graph.ops), name="sent", kind="copy", operator="own", phase="update", layer="", inputs=(moved,),
+            outputs=(moved,), flops=0,
+        )  # fmt: skip
+        return structs.replace(graph, ops=(*graph.ops, op))
+
+
+@pytest.mark.parametrize(
+    ("method", "remark"),
+    [
+        (Sending(sent=4800), 'nothing prices the facts of method "sending" (sent_bytes)'),
+        (Sending(), 'method "sending" reported no facts and rewrites no step'),
+        (Rewriting(sent=4800), 'nothing prices the facts of method "sending" (sent_bytes)'),
+        (Rewriting(sent=4800, reads=True), None),
+        (Rewriting(), None),
+    ],
+)
+def test_a_method_that_nothing_prices_is_named(method, remark) -> None:
+    design = structs.replace(load_design("bf16-systolic"), methods=(method,))
+    result = evaluate(design, replace(WORKLOAD, target=0.2, max_steps=20, sustain=1), seeds=1)
+    about = [words for words in result.remarks if "sending" in words]
+    assert len(about) == (remark is not None)
+    assert remark is None or about[0].startswith(remark)

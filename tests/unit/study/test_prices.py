@@ -5,7 +5,8 @@ from msgspec import structs
 
 from presilicon.base import ConfigError
 from presilicon.designs import load_design
-from presilicon.records import Cost, Evaluation, FactsRun, LayerFact, StepFacts, Trace
+from presilicon.records import PRODUCT_PHASES, Cost, Evaluation, FactsRun, LayerFact, ProductFact, StepFacts, Trace
+from presilicon.simulation import simulate
 from presilicon.study import StepGraphs, StepPrices, price_trace
 from presilicon.workloads import load_workload
 
@@ -51,7 +52,6 @@ def test_a_long_trace_prices_each_kind_of_step_once() -> None:
         )
         for kind in range(1, 9)
     ]
-    # Densities that fall into the same of twenty buckets are the same kind of step.
     near = [
         StepFacts(layers=tuple(structs.replace(f, density=f.density + 1e-4) for f in facts.layers)) for facts in kinds
     ]
@@ -65,7 +65,7 @@ def test_a_long_trace_prices_each_kind_of_step_once() -> None:
         return price_of(facts)
 
     found = price_trace(trace, price_step, target=0.9, sustain=1)
-    assert len(asked) == len({facts.bucketed() for facts in kinds}) == 8
+    assert len(asked) == len({*kinds, *near}) == 16
     assert found.time_to_accuracy_s == 20_000
 
 
@@ -104,3 +104,23 @@ def test_a_batch_is_that_of_the_whole_system_however_many_chips_share_it(accumul
             alone = load_design("h200")
             share = replace(workload, batch_size=batch // chips)
             assert cost.memory_bytes == StepPrices(StepGraphs(share), alone)().memory_bytes
+
+
+@pytest.mark.parametrize("zeros", ["weights", "pairs", "gated"])
+def test_a_step_costs_what_its_own_densities_cost(zeros) -> None:
+    """Also where a density is just above that at which a product fills another fold of the array."""
+    design = load_design("edge-bf16", [f"machine.sparsity.zeros={zeros}"])
+    graph = StepGraphs(load_workload("digits-cnn"))
+    for density in (0.101, 0.1, 0.251, 0.5003, 0.85069, 0.9999):
+        layer = LayerFact(layer="conv2", role="weight", density=density)
+        shares = [
+            ProductFact(layer="hidden", product=product, zeros=zeros, share=density) for product in PRODUCT_PHASES
+        ]
+        facts = StepFacts(layers=(layer,), products=() if zeros == "weights" else tuple(shares))
+        trace = Trace(
+            seed=0, losses=(1.0,), runs=(FactsRun(facts, 1),), evaluations=(), test_accuracy=0.9, ending="budget"
+        )
+        found = price_trace(trace, StepPrices(graph, design), target=0.9, sustain=1)
+        exact = simulate(graph(), design, facts)
+        assert found.time_s == pytest.approx(exact.time_s, rel=1e-9)
+        assert found.energy_j == pytest.approx(exact.energy_j, rel=1e-9)
