@@ -10,8 +10,8 @@ from presilicon.cli.options import json_option, print_json, refuse_options, repe
 
 _DEFAULT = "run"
 _UNUSED = {
-    "--rank": ("kind", "config", "fmax_table", "top", "tune", "out"),
-    "--tune": ("shape", "config", "fmax_mhz", "fmax_table", "top"),
+    "--rank": ("kind", "config", "fmax_table", "top", "tune", "settings", "out"),
+    "--tune": ("shape", "config", "fmax_mhz", "fmax_table", "settings", "top"),
     "--config": ("fmax_table", "top", "device", "timeout", "out"),
     "this search, which builds no kernels": ("device", "timeout", "out"),
 }
@@ -235,6 +235,12 @@ def characterize(
     help="Clocks in a JSON file, [[cu, simd, unroll, MHz], ...]; by default a synthetic model, labelled as such.",
 )
 @click.option("--top", type=click.IntRange(1, 1000), default=5, help="Number of configurations to list.")
+@repeated(
+    "--set",
+    "settings",
+    metavar="FIELD=VALUE",
+    help="Override a figure of the board, as in --set dsps=1518.",
+)
 @click.option(
     "--tune", type=click.IntRange(1, 100_000), metavar="N", help="Try N configurations on --device, and store the best."
 )
@@ -256,6 +262,7 @@ def kernels(
     fmax_mhz: float | None,
     fmax_table: Path | None,
     top: int,
+    settings: tuple[str, ...],
     tune: int | None,
     rank: int | None,
     device: str,
@@ -263,7 +270,10 @@ def kernels(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Rank configurations of an FPGA kernel by their latency indicator, without compiling them.
+    """Rank configurations of an FPGA kernel by an estimate of their time on a board, without compiling them.
+
+    The estimate counts cycles and DRAM traffic (docs/scheduling.md); the published latency indicator (LI) stands beside
+    it. The board is a Stratix 10 GX 2500.
 
     With --tune or --rank, configurations are built and timed on an OpenCL device. Each is tried in another process,
     because compilers die of some and never return from others.
@@ -291,4 +301,4 @@ def kernels(
 
     from presilicon.cli.schedule_kernels import print_kernels
 
-    print_kernels(kind or "MatMul", shape, config, fmax_mhz, fmax_table, top, as_json)
+    print_kernels(kind or "MatMul", shape, config, fmax_mhz, fmax_table, top, settings, as_json)

@@ -8,18 +8,18 @@ from presilicon.scheduling.baselines import LAG_S, reactive_clock, reference_onl
 from presilicon.scheduling.candidates import candidates, judge
 from presilicon.scheduling.checker import check
 from presilicon.scheduling.fpga_kernels import (
-    SHAPES,
     Fmax,
     Ranked,
     Space,
     explore,
     latency_indicator,
-    make_input,
     synthetic_fmax,
     table_fmax,
 )
 from presilicon.scheduling.goals import Goal, Objective, Progress, sound_bound
 from presilicon.scheduling.graphs import Graph, GraphOp, joined, parse_graph, read_graph
+from presilicon.scheduling.kernel_estimates import Board, Estimate, estimate
+from presilicon.scheduling.kernel_ops import SHAPES, KernelConfig, make_input
 from presilicon.scheduling.problems import Costs, OpEstimate, alone, build_problem
 from presilicon.scheduling.solve import TIME_LIMIT_S, Solution, Solver, solve_best
 from presilicon.scheduling.solve import solve as solve_schedule
@@ -43,17 +43,20 @@ __all__ = [
     "SHAPES",
     "TIME_LIMIT_S",
     "TUNED_OPS",
+    "Board",
     "BoardInfo",
     "Costs",
     "DeadlockError",
     "DeviceLostError",
     "DeviceTensor",
+    "Estimate",
     "Executor",
     "Fmax",
     "Goal",
     "Graph",
     "GraphOp",
     "HybridTensor",
+    "KernelConfig",
     "Objective",
     "OpDevice",
     "OpEstimate",
@@ -76,6 +79,7 @@ __all__ = [
     "cost",
     "critical_path",
     "energy_bound",
+    "estimate",
     "execute",
     "explore",
     "joined",

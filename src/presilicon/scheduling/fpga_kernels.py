@@ -1,32 +1,27 @@
-"""Ranking of FPGA kernel configurations without compiling them, by their latency indicator (LI).
+"""Search for FPGA kernel configurations without compiling them: by least time, beside the published indicator.
 
     LI = work * 1024 / (work group size * Fmax in MHz * 1e6)
 
-The factor 1024 is not in the published equation; with it, both worked examples come out to the last digit, and the
-published table of MatMul yields whole MHz. Fmax depends on the number of compute units, the SIMD width and the
-unrolling. Only the vendor's tool knows it, so it is an input: a table, a function, or a synthetic model that is
-labelled as such.
+is the published latency indicator. The factor 1024 is not in the published equation; with it, both worked examples
+come out to the last digit, and the published table of MatMul yields whole MHz. It sees parallelism only as far as this
+changes Fmax, and so prefers the kernel with the highest clock, which is the least parallel one; configurations are
+therefore ranked by an estimate of their time (`kernel_estimates`).
+
+Fmax depends on the number of compute units, the SIMD width and the unrolling. Only the vendor's tool knows it, so it is
+an input: a table, a function, or a synthetic model that is labelled as such.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from presilicon.base import ConfigError, unknown
+from presilicon.base import ConfigError
+from presilicon.scheduling.kernel_estimates import Board, Estimate, estimate
+from presilicon.scheduling.kernel_ops import Input, KernelConfig
 
 CLOSE = 0.10
 """Relative difference below which two clocks count as the same; only the better configuration is kept."""
-
-
-class KernelConfig(NamedTuple):
-    """Build parameters of a kernel."""
-
-    compute_units: int
-    simd: int
-    work_group: int
-    unroll: int
 
 
 class Space(Struct, frozen=True, kw_only=True):
@@ -55,19 +50,25 @@ Fmax = Callable[[int, int, int], float | None]
 
 
 class Ranked(NamedTuple):
-    """A configuration with its rank and indicator."""
+    """A configuration with its ranks, its estimate and its indicator."""
 
     rank: int
+    """Among those that are kept, by estimated time."""
     config: KernelConfig
     fmax_mhz: float
+    estimate: Estimate
     indicator: float
-    """Latency indicator; smaller is faster."""
+    """Published latency indicator; smaller should be faster."""
+    indicator_rank: int
+    """Among all that were evaluated and fit."""
 
 
 class Exploration(Struct, frozen=True, kw_only=True):
     """Result of searching a space."""
 
     best: tuple[Ranked, ...]
+    preferred: Ranked
+    """The configuration with the smallest indicator; its rank is among all that were evaluated and fit."""
     space: int
     queries: int
     """Number of evaluations of Fmax."""
@@ -88,61 +89,6 @@ def latency_indicator(work: float, work_group: int, fmax_mhz: float) -> float:
     if work <= 0 or work_group < 1 or fmax_mhz <= 0:
         raise ConfigError(f"work, work group and Fmax must be above 0, not {work:g}, {work_group} and {fmax_mhz:g} MHz")
     return work * 1024 / (work_group * fmax_mhz * 1e6)
-
-
-SHAPES: dict[str, tuple[str, tuple[int, ...]]] = {
-    "MatMul": ("MxKxN", (2048, 1024, 1024)),
-    "Conv2D": ("BATCHxCHANNELSxHEIGHTxWIDTHxFILTERSxRxS of the output", (32, 64, 56, 56, 64, 3, 3)),
-    "Conv2DBackpropFilter": ("as for Conv2D", (32, 64, 56, 56, 64, 3, 3)),
-    "Conv2DBackpropInput": ("as for Conv2D", (32, 64, 56, 56, 64, 3, 3)),
-    "MaxPool": ("BATCHxCHANNELSxHEIGHTxWIDTHxRxS of the output", (32, 64, 56, 56, 3, 3)),
-    "BiasAddGrad": ("ROWSxCOLUMNS", (2048, 2048)),
-    "Mul": ("any", (2048, 2048)),
-    "Transpose": ("any", (2048, 2048)),
-}
-"""Op kinds: meaning of their shape, and an example of medium size. The work is the product of the sides."""
-
-
-class Input(NamedTuple):
-    """Kind and shape of the op that a kernel computes."""
-
-    kind: str
-    sides: tuple[int, ...]
-
-    @property
-    def work(self) -> int:
-        """Multiply-adds, comparisons or elements."""
-        return prod(self.sides)
-
-    @property
-    def longest_loop(self) -> int:
-        """Length of the unrolled loop: the reduction of a product, the window of a pooling, or a row."""
-        if self.kind == "MatMul":
-            return self.sides[1]
-        if self.kind.startswith("Conv2D"):
-            return self.sides[1] * prod(self.sides[5:])
-        return prod(self.sides[4:]) if self.kind == "MaxPool" else self.sides[-1]
-
-    @property
-    def items(self) -> int:
-        """Number of independent results; a work group cannot be larger."""
-        return max(1, self.work // max(1, self.longest_loop))
-
-
-def make_input(kind: str, sides: Sequence[int]) -> Input:
-    """An op of a kind and a shape.
-
-    Raises:
-        ConfigError: the kind is not known, or the shape has too few or too many sides.
-    """
-    if kind not in SHAPES:
-        raise unknown("kind", kind, SHAPES)
-    meaning, example = SHAPES[kind]
-    if meaning != "any" and len(sides) != len(example):
-        raise ConfigError(f"the shape of {kind} is {meaning}, as in {'x'.join(map(str, example))}, not {list(sides)}")
-    if not sides or min(sides) < 1:
-        raise ConfigError(f"the sides of {kind} must be at least 1, not {list(sides)}")
-    return Input(kind, tuple(sides))
 
 
 def synthetic_fmax(
@@ -170,18 +116,39 @@ def table_fmax(rows: Mapping[tuple[int, int, int], float]) -> Callable[[int, int
     return fmax
 
 
-def explore(op: Input, fmax: Fmax, space: Space | None = None, *, top: int = 5, monotone: bool = True) -> Exploration:
-    """The best configurations of a kernel for an op, by latency indicator.
+class _Rated(NamedTuple):
+    """An evaluated configuration. Of equally fast ones, the one with the fewest multipliers comes first."""
+
+    time_s: float
+    lanes: int
+    indicator: float
+    config: KernelConfig
+    fmax_mhz: float
+    estimate: Estimate
+
+
+def explore(
+    op: Input,
+    fmax: Fmax,
+    space: Space | None = None,
+    *,
+    board: Board | None = None,
+    top: int = 5,
+    monotone: bool = True,
+) -> Exploration:
+    """The configurations of a kernel with the least estimated time for an op, among those that fit on a board.
 
     The space is pruned in two ways. If an unrolling does not fit, larger ones do not fit either: bisection finds the
     limit (unless `monotone` is off, as for a table with gaps). And of configurations with the same work group whose
-    clocks are within 10%, only the one with the smallest indicator is kept.
+    clocks are within 10%, only the fastest is kept.
 
     Raises:
         ConfigError: nothing in the space fits.
     """
     space = Space() if space is None else space
+    board = Board() if board is None else board
     space.check()
+    board.check()
     known_fmax: dict[tuple[int, int, int], float | None] = {}
 
     def ask(*key: int) -> float | None:
@@ -190,48 +157,74 @@ def explore(op: Input, fmax: Fmax, space: Space | None = None, *, top: int = 5, 
         return known_fmax[key]  # type: ignore[index]
 
     infeasible = skipped = close = 0
-    ranked: list[tuple[float, float, KernelConfig]] = []
+    every: list[_Rated] = []
+    kept: list[_Rated] = []
     unrolls = [unroll for unroll in space.unrolls if unroll <= op.longest_loop] or [1]
     dropped = len(space.unrolls) - len(unrolls)
     for group in space.work_groups:
         if group > op.items:
             infeasible += len(space.compute_units) * len(space.simd) * len(space.unrolls)
             continue
-        rated: list[tuple[float, float, KernelConfig]] = []
+        rated: list[_Rated] = []
         for units in space.compute_units:
             for simd in space.simd:
-                fitting, limit = _fitting(ask, units, simd, unrolls, monotone)
+                fitting, limit = _fitting(ask, units, simd, unrolls, op.longest_loop, monotone)
                 infeasible += len(unrolls) - limit + dropped
                 skipped += limit - len(fitting)
                 for unroll in fitting:
                     mhz = ask(units, simd, unroll)
-                    if mhz is not None:
-                        config = KernelConfig(units, simd, group, unroll)
-                        rated.append((latency_indicator(op.work, group, mhz), mhz, config))
-        rated.sort(key=lambda rating: (rating[0], rating[2]))
-        distinct: list[tuple[float, float, KernelConfig]] = []
+                    config = KernelConfig(units, simd, group, unroll)
+                    rating = None if mhz is None else _rate(op, config, mhz, board)
+                    if rating is None:
+                        infeasible += 1
+                    else:
+                        rated.append(rating)
+        rated.sort()
+        every += rated
+        distinct: list[_Rated] = []
         for rating in rated:
-            # Sorted by the indicator: those already in the list are no worse.
-            if any(abs(rating[1] - other[1]) < CLOSE * other[1] for other in distinct):
+            # Sorted by time: those already in the list are no slower.
+            if any(abs(rating.fmax_mhz - other.fmax_mhz) < CLOSE * other.fmax_mhz for other in distinct):
                 close += 1
             else:
                 distinct.append(rating)
-        ranked += distinct
-    if not ranked:
+        kept += distinct
+    if not kept:
         raise ConfigError(f"no configuration of {op.kind} {'x'.join(map(str, op.sides))} fits on the FPGA")
-    ranked.sort(key=lambda rating: (rating[0], rating[2]))
-    best = tuple(Ranked(rank, config, mhz, li) for rank, (li, mhz, config) in enumerate(ranked[:top], start=1))
+    by_time, by_indicator = sorted(every), sorted(every, key=lambda rating: (rating.indicator, rating.config))
+    indicator_ranks = {rating.config: rank for rank, rating in enumerate(by_indicator, start=1)}
+
+    def ranked(rank: int, rating: _Rated) -> Ranked:
+        place = indicator_ranks[rating.config]
+        return Ranked(rank, rating.config, rating.fmax_mhz, rating.estimate, rating.indicator, place)
+
     return Exploration(
-        best=best, space=len(space), queries=len(known_fmax), infeasible=infeasible, skipped=skipped, close=close
+        best=tuple(ranked(rank, rating) for rank, rating in enumerate(sorted(kept)[:top], start=1)),
+        preferred=ranked(by_time.index(by_indicator[0]) + 1, by_indicator[0]),
+        space=len(space),
+        queries=len(known_fmax),
+        infeasible=infeasible,
+        skipped=skipped,
+        close=close,
     )
 
 
+def _rate(op: Input, config: KernelConfig, fmax_mhz: float, board: Board) -> _Rated | None:
+    """A configuration with its estimate and indicator; None if it does not fit on the board."""
+    found = estimate(op, config, fmax_mhz, board)
+    if found.excess(board) is not None:
+        return None
+    indicator = latency_indicator(op.work, config.work_group, fmax_mhz)
+    return _Rated(found.time_s, config.lanes, indicator, config, fmax_mhz, found)
+
+
 def _fitting(
-    ask: Callable[..., float | None], units: int, simd: int, unrolls: Sequence[int], monotone: bool
+    ask: Callable[..., float | None], units: int, simd: int, unrolls: Sequence[int], loop: int, monotone: bool
 ) -> tuple[list[int], int]:
     """Unrollings to evaluate, and how many fit.
 
-    With bisection: the smallest, the largest, and powers of two between them, in case Fmax is not quite monotone.
+    With bisection: the smallest, the largest, powers of two between them, and the smallest with as few iterations of
+    the loop as the largest has.
     """
     if not monotone:
         fitting = [unroll for unroll in unrolls if ask(units, simd, unroll) is not None]
@@ -243,5 +236,7 @@ def _fitting(
             high = middle
         else:
             low = middle + 1
+    iterations = [-(-loop // unroll) for unroll in unrolls[:low]]
     indices = {0, low - 1, *(index for index, unroll in enumerate(unrolls[:low]) if unroll & (unroll - 1) == 0)}
+    indices |= {iterations.index(iterations[-1])} if iterations else set()
     return [unrolls[index] for index in sorted(indices) if 0 <= index < low], low

@@ -195,9 +195,16 @@ def test_kernels_are_ranked(invoke) -> None:
     one = ["schedule", "kernels", "--op", "MatMul", "--shape", "2048x1024x1024"]
     found = invoke(*one, "--config", "2,1,128,64", "--fmax-mhz", "210", "--json").document
     assert round(found["latency_indicator"], 2) == 81.81
+    assert (found["estimate"]["compute_cycles"], found["fits"]) == (2**31 // 128, True)
+    wide = invoke(*one, "--config", "2,1,128,64", "--fmax-mhz", "210", "--set", "dsps=100")
+    assert "it does not fit: it needs 128 DSP blocks, and the board has 100" in wide.out
     ranked = invoke(*one, "--top", "3", "--json").document
     assert ranked["space"] == 20_480
     assert [each["rank"] for each in ranked["best"]] == [1, 2, 3]
+    assert ranked["best"][0]["time_s"] < 0.01
+    assert ranked["preferred_by_indicator"]["contradicts"]
+    assert ranked["preferred_by_indicator"]["time_s"] > 4
+    assert "the indicator prefers 1,1,256,1" in invoke(*one).out
     assert "synthetic" in ranked["fmax"]
     Path("clocks.json").write_text("[[2, 1, 64, 210.0], [4, 2, 64, 241.0]]")
     table = invoke(*one, "--fmax-table", "clocks.json", "--json").document
@@ -209,6 +216,8 @@ def test_kernels_are_ranked(invoke) -> None:
     [
         (["--op", "Matmull"], ["MatMul"]),
         (["--shape", "2x3"], ["MxKxN"]),
+        (["--set", "dspss=3"], ["dspss", "dsps"]),
+        (["--rank", "3", "--set", "dsps=3"], ["--set is not for --rank"]),
         (["--shape", "axb"], ["--shape"]),
         (["--config", "1,2,3,4"], ["--fmax-mhz"]),
         (["--config", "1,2", "--fmax-mhz", "1"], ["four numbers"]),

@@ -2,19 +2,14 @@
 
 import json
 from importlib.resources import files
+from itertools import product, starmap
 
 import pytest
 
 from presilicon.base import ConfigError
-from presilicon.scheduling.fpga_kernels import (
-    SHAPES,
-    Space,
-    explore,
-    latency_indicator,
-    make_input,
-    synthetic_fmax,
-    table_fmax,
-)
+from presilicon.scheduling.fpga_kernels import Space, explore, latency_indicator, synthetic_fmax, table_fmax
+from presilicon.scheduling.kernel_estimates import Board, estimate
+from presilicon.scheduling.kernel_ops import SHAPES, KernelConfig, make_input
 
 FACTS = json.loads((files("presilicon.reproductions") / "data" / "hybrid.json").read_text())
 WORK = 2048 * 1024 * 1024
@@ -60,21 +55,54 @@ def test_bisection_asks_for_few_clocks_and_misses_nothing() -> None:
     quick, full = explore(op, law), explore(op, law, monotone=False)
     assert quick.queries < 0.1 * full.queries
     assert full.queries == 20_480 / 4
-    assert quick.best[0] == full.best[0]
+    assert quick.best[0].config == full.best[0].config
     assert [each.rank for each in quick.best] == [1, 2, 3, 4, 5]
-    assert [each.indicator for each in quick.best] == sorted(each.indicator for each in quick.best)
+    times = [each.estimate.time_s for each in quick.best]
+    assert times == sorted(times)
     everything = quick.infeasible + quick.skipped + quick.close
     assert 20_480 - everything == pytest.approx(len(explore(op, law, top=20_480).best))
 
 
-def test_of_two_near_clocks_of_one_work_group_one_is_kept() -> None:
+@pytest.mark.parametrize("kind", SHAPES)
+def test_no_kernel_that_fits_is_estimated_to_be_faster_than_the_recommended_one(kind: str) -> None:
+    op, law, board = make_input(kind, SHAPES[kind][1]), synthetic_fmax(), Board(dsps=700, ram_blocks=900)
+    space = Space(simd=(1, 4, 16), work_groups=(32, 256), unrolls=(1, 3, 9, 50, 200))
+    axes = (getattr(space, name) for name in space.__struct_fields__)
+    rates = (
+        estimate(op, config, mhz, board)
+        for config in starmap(KernelConfig, product(*axes))
+        if config.unroll <= op.longest_loop
+        if (mhz := law(config.compute_units, config.simd, config.unroll)) is not None
+    )
+    fastest = min(rate.time_s for rate in rates if rate.excess(board) is None)
+    assert explore(op, law, space, board=board, monotone=False).best[0].estimate.time_s == fastest
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_the_indicator_prefers_the_least_parallel_kernel_and_the_estimate_does_not(kind: str) -> None:
+    found = explore(make_input(kind, SHAPES[kind][1]), synthetic_fmax())
+    assert found.preferred.config == (1, 1, 256, 1)
+    assert found.preferred.estimate.time_s > 1.5 * found.best[0].estimate.time_s
+    assert found.best[0].config.lanes > 1
+
+
+def test_a_kernel_that_does_not_fit_the_board_is_not_recommended() -> None:
+    op = make_input("MatMul", (2048, 1024, 1024))
+    for small in (Board(dsps=100), Board(ram_blocks=300)):
+        found = explore(op, lambda *_: 300.0, board=small)
+        assert all(each.estimate.excess(small) is None for each in found.best)
+        assert found.infeasible > explore(op, lambda *_: 300.0).infeasible
+
+
+def test_of_two_near_clocks_of_one_work_group_the_faster_is_kept() -> None:
     rows = {(1, 1, 1): 308.0, (1, 1, 2): 280.0, (1, 1, 4): 300.0}
-    op = make_input("Mul", (64, 64))
-    found = explore(op, table_fmax(rows), Space(work_groups=(16,)), monotone=False)
-    assert [each.fmax_mhz for each in found.best] == [308.0]
-    rows[1, 1, 2] = 277.0  # 10.06% below
-    found = explore(op, table_fmax(rows), Space(work_groups=(16,)), monotone=False)
-    assert [each.fmax_mhz for each in found.best] == [308.0, 277.0]
+    op = make_input("BiasAddGrad", (64, 64))
+    wide = Board(memory_gb_s=1e6)
+    found = explore(op, table_fmax(rows), Space(work_groups=(16,)), board=wide, monotone=False)
+    assert [each.config.unroll for each in found.best] == [4]
+    rows[1, 1, 2] = 269.0  # 10.3% below 300
+    found = explore(op, table_fmax(rows), Space(work_groups=(16,)), board=wide, monotone=False)
+    assert [each.config.unroll for each in found.best] == [4, 2]
     assert found.close == 1
 
 
@@ -93,6 +121,7 @@ def test_every_kind_can_be_explored(kind: str) -> None:
         (lambda: explore(make_input("Mul", (64, 64)), lambda *_: None), ["no configuration of Mul 64x64"]),
         (lambda: explore(make_input("Mul", (64,)), synthetic_fmax(), Space(simd=())), ["simd"]),
         (lambda: explore(make_input("Mul", (64,)), synthetic_fmax(), Space(unrolls=(2, 1))), ["unrolls must increase"]),
+        (lambda: explore(make_input("Mul", (64,)), synthetic_fmax(), board=Board(memory_gb_s=0)), ["memory_gb_s"]),
     ],
 )
 def test_wrong_requests_are_named(call, words: list[str]) -> None:
