@@ -16,7 +16,16 @@ from heapq import heappop, heappush
 from math import log, pi, sqrt
 from typing import NamedTuple
 
-from presilicon.operators.program import Builder, Program, ProgramInstruction, Result, needed_by
+from presilicon.operators.program import (
+    ERROR,
+    REDUCTIONS,
+    Builder,
+    Operation,
+    Program,
+    ProgramInstruction,
+    Result,
+    needed_by,
+)
 
 
 class _Share(NamedTuple):
@@ -42,7 +51,7 @@ def with_slope(program: Program) -> Program:
 
 
 def gradients(program: Program, shapes: Mapping[str, tuple[int | str, ...]]) -> Program:
-    """The program of the gradients: it reads the operands and "error", the gradient of the result.
+    """The program of the gradients: it reads the operands and `ERROR`, the gradient of the result.
 
     `shapes` are the sizes of the operands whose gradients are wanted, by name or number. An operand that the
     result does not depend on, or only in steps, has no result in it.
@@ -51,7 +60,7 @@ def gradients(program: Program, shapes: Mapping[str, tuple[int | str, ...]]) -> 
     registers = _copied(program, builder)
     result = program.results[0]
     axes = [registers[axis] for axis in result.axes]
-    error = builder.emit("read", builder.truth(True), *axes, name="error")
+    error = builder.emit("read", builder.truth(True), *axes, name=ERROR)
     reads = _Adjoint(builder).run({registers[result.value]: error})
     plain: defaultdict[str, list[int]] = defaultdict(list)
     results = []
@@ -116,11 +125,19 @@ class _Adjoint:
                 self.spread(register, instruction, *self._joined(shares))
         return reads
 
-    def send(self, register: int, error: int, condition: int) -> None:
-        """Add to the error of a value, summed over the index variables that it does not depend on."""
+    def send(self, register: int, error: int, condition: int, context: frozenset[int] = frozenset()) -> None:
+        """Add to the error of a value, summed over the index variables that it does not depend on.
+
+        `context` are the index variables for each of which the value is used: where neither the value nor its error
+        depends on one of them, the error counts once for each of its values.
+        """
         builder = self.builder
         if builder.kinds[register] != "number" or builder.instructions[register].operation == "constant":
             return
+        for axis in sorted(context - builder.free[register] - builder.free[condition], reverse=True):
+            if axis not in builder.free[error]:  # the extent of an inner loop may depend on an outer one
+                extent = builder.number(builder.instructions[axis].arguments[0])
+                error = builder.emit("mul", error, extent)
         extra = sorted((builder.free[error] | builder.free[condition]) - builder.free[register])
         if builder.instructions[register].operation != "read" and extra:
             error, condition = self._masked(_Share(error, condition)), builder.truth(True)
@@ -145,6 +162,10 @@ class _Adjoint:
     def spread(self, register: int, instruction: ProgramInstruction, error: int, condition: int) -> None:
         """Send the error of an operation to its arguments."""
         builder, emit, at = self.builder, self.builder.emit, instruction.arguments
+        context = builder.free[register] | ({at[1]} if instruction.operation in REDUCTIONS else set())
+
+        def send(argument: int, error: int, condition: int) -> None:
+            self.send(argument, error, condition, context)
 
         def times(factor: int) -> int:
             return emit("mul", error, factor)
@@ -157,54 +178,55 @@ class _Adjoint:
 
         match instruction.operation:
             case "add":
-                self.send(at[0], error, condition)
-                self.send(at[1], error, condition)
+                send(at[0], error, condition)
+                send(at[1], error, condition)
             case "sub":
-                self.send(at[0], error, condition)
-                self.send(at[1], emit("neg", error), condition)
+                send(at[0], error, condition)
+                send(at[1], emit("neg", error), condition)
             case "mul":
-                self.send(at[0], times(at[1]), condition)
-                self.send(at[1], times(at[0]), condition)
+                send(at[0], times(at[1]), condition)
+                send(at[1], times(at[0]), condition)
             case "div":  # (a / b)' = a' / b - (a / b) b' / b
-                self.send(at[0], emit("div", error, at[1]), condition)
+                send(at[0], emit("div", error, at[1]), condition)
                 if builder.instructions[at[1]].operation != "constant":
-                    self.send(at[1], emit("neg", emit("div", times(register), at[1])), condition)
+                    send(at[1], emit("neg", emit("div", times(register), at[1])), condition)
             case "neg":
-                self.send(at[0], emit("neg", error), condition)
+                send(at[0], emit("neg", error), condition)
             case "abs":
                 below = emit("lt", at[0], constant(0.0))
-                self.send(at[0], emit("select", below, emit("neg", error), error), condition)
+                send(at[0], emit("select", below, emit("neg", error), error), condition)
             case "min" | "max":
                 other = emit("lt", *((at[1], at[0]) if instruction.operation == "min" else at))
-                self.send(at[0], error, when(emit("not", other)))
-                self.send(at[1], error, when(other))
+                send(at[0], error, when(emit("not", other)))
+                send(at[1], error, when(other))
             case "select":
-                self.send(at[1], error, when(at[0]))
-                self.send(at[2], error, when(emit("not", at[0])))
+                send(at[1], error, when(at[0]))
+                send(at[2], error, when(emit("not", at[0])))
             case "sqrt":
-                self.send(at[0], emit("div", error, emit("mul", constant(2.0), register)), condition)
+                send(at[0], emit("div", error, emit("mul", constant(2.0), register)), condition)
             case "exp":
-                self.send(at[0], times(register), condition)
+                send(at[0], times(register), condition)
             case "exp2":
-                self.send(at[0], emit("mul", times(register), constant(log(2))), condition)
+                send(at[0], emit("mul", times(register), constant(log(2))), condition)
             case "log":
-                self.send(at[0], emit("div", error, at[0]), condition)
+                send(at[0], emit("div", error, at[0]), condition)
             case "tanh":
-                self.send(at[0], times(emit("sub", constant(1.0), emit("mul", register, register))), condition)
+                send(at[0], times(emit("sub", constant(1.0), emit("mul", register, register))), condition)
             case "erf":
                 bell = emit("exp", emit("neg", emit("mul", at[0], at[0])))
-                self.send(at[0], times(emit("mul", constant(2 / sqrt(pi)), bell)), condition)
+                send(at[0], times(emit("mul", constant(2 / sqrt(pi)), bell)), condition)
             case "sin":
-                self.send(at[0], times(emit("cos", at[0])), condition)
+                send(at[0], times(emit("cos", at[0])), condition)
             case "cos":
-                self.send(at[0], emit("neg", times(emit("sin", at[0]))), condition)
+                send(at[0], emit("neg", times(emit("sin", at[0]))), condition)
             case "sum":
-                self.send(at[0], error, condition)
+                send(at[0], error, condition)
             case "greatest" | "least":
-                first = emit("argmax" if instruction.operation == "greatest" else "argmin", *at)
-                self.send(at[0], error, when(emit("eq", at[1], first)))
+                place: Operation = "argmax" if instruction.operation == "greatest" else "argmin"
+                first = emit(place, *at, value=instruction.value)
+                send(at[0], error, when(emit("eq", at[1], first)))
             case "prod":
-                self.send(at[0], times(self._others(register, *at)), condition)
+                send(at[0], times(self._others(register, *at)), condition)
 
     def _others(self, register: int, body: int, axis: int) -> int:
         """The product of all other factors: of those that are not zero, where this one is the only zero."""

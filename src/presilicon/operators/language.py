@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from presilicon.base import ConfigError
 from presilicon.operators.axes import Axis
@@ -85,6 +85,15 @@ _FOREIGN: dict[str, str] = {
     "Starred": "unpacking",
     "Expr": "an expression without effect",
 }
+
+
+class _Part(NamedTuple):
+    """The part that a round of a loop has in a variable: what it adds to a sum, or offers to an extreme."""
+
+    operation: Operation
+    value: int
+    takes_last: bool = False
+    """Whether the last of equal values is taken, as `if x >= best: best = x` does."""
 
 
 @dataclass(frozen=True)
@@ -438,15 +447,19 @@ class _Compiler:
             part = self.part_of_round(end, carried[key], set(carried.values())) if isinstance(end, int) else None
             if part is None:
                 return None
-            operation, value = part
-            together: Operation = {"sum": "add", "prod": "mul", "greatest": "max", "least": "min"}[operation]  # type: ignore[assignment]
-            before = scope[key]
+            together: Operation = {"sum": "add", "prod": "mul", "greatest": "max", "least": "min"}[part.operation]  # type: ignore[assignment]
+            before, value = scope[key], part.value
             assert isinstance(before, int)
-            after[key] = emit(together, *self.alike(before, emit(operation, value, axis)))
+            if part.takes_last:  # the last of equal ones is the first of those in reverse
+                last = emit("sub", count, builder.integer(1))
+                value = builder.substitute(value, {axis: emit("sub", last, axis)})
+            compares = float(part.operation in ("greatest", "least"))
+            pair = self.alike(before, emit(part.operation, value, axis, value=compares))
+            after[key] = emit(together, *(reversed(pair) if part.takes_last else pair))
         return after
 
-    def part_of_round(self, end: int, carry: int, carried: set[int]) -> tuple[Operation, int] | None:
-        """The reduction, and what a round adds to it; None if a variable is carried in another way."""
+    def part_of_round(self, end: int, carry: int, carried: set[int]) -> _Part | None:
+        """The part that a round has in a variable; None if it is carried in another way."""
         builder, emit = self.builder, self.builder.emit
         step = builder.instructions[end]
         at = step.arguments
@@ -459,20 +472,23 @@ class _Compiler:
                 for one, other in (at, at[::-1]):
                     if one == carry and is_free(other):
                         names = {"add": "sum", "mul": "prod", "max": "greatest", "min": "least"}
-                        return names[step.operation], other  # type: ignore[return-value]
+                        takes_last = step.operation in ("max", "min") and at[1] == carry
+                        return _Part(names[step.operation], other, takes_last)  # type: ignore[arg-type]
             case "sub" if at[0] == carry and is_free(at[1]):
-                return "sum", emit("neg", at[1])
+                return _Part("sum", emit("neg", at[1]))
             case "select":
                 test = builder.instructions[at[0]]
                 bounds = {"lt", "le"} & {test.operation}
                 if bounds and at[2] == carry and set(test.arguments) == {carry, at[1]} and is_free(at[1]):
-                    return ("greatest" if test.arguments[0] == carry else "least"), at[1]
+                    name: Operation = "greatest" if test.arguments[0] == carry else "least"
+                    return _Part(name, at[1], takes_last=test.operation == "le")
                 if at[2] == carry and is_free(at[0]):
                     part = self.part_of_round(at[1], carry, carried)
                     if part is None:
                         return None
-                    neutral = {"sum": 0.0, "prod": 1.0, "greatest": -math.inf, "least": math.inf}[part[0]]
-                    return part[0], emit("select", at[0], builder.number(part[1]), builder.constant(neutral))
+                    neutral = {"sum": 0.0, "prod": 1.0, "greatest": -math.inf, "least": math.inf}[part.operation]
+                    chosen = emit("select", at[0], builder.number(part.value), builder.constant(neutral))
+                    return part._replace(value=chosen)
         return None
 
     def reaches(self, register: int, targets: set[int]) -> bool:

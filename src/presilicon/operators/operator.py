@@ -137,15 +137,17 @@ class Operator:
     def specialized(self, constants: Constants = (), sizes: Mapping[str, int] | None = None) -> Program:
         """The program for given constants, and sizes where its loops are written out."""
         own = tuple(self.constants.items())
-        if self.source is None and constants not in ((), own):
+        is_own = not constants or repr(constants) == repr(own)  # not by value: 0.0 == -0.0
+        if self.source is None and not is_own:
             raise ConfigError(f"{self.name} was saved without its source, so its constants cannot change")
-        if self.source is None or (constants in ((), own) and not (self._sized and sizes)):
+        if self.source is None or (is_own and not (self._sized and sizes)):
             return self.program
         given = sizes or dict.fromkeys(_axis_names(self.operands), 2)
-        return _specialize(self, constants or own, tuple(sorted(given.items())) if self._sized else ())
+        chosen = constants or own
+        return _specialize(self, chosen, repr(chosen), tuple(sorted(given.items())) if self._sized else ())
 
     def gradient_program(self, program: Program, wanted: Sequence[str]) -> Program:
-        """The program of the gradients of some operands, from all operands and `error`."""
+        """The program of the gradients of some operands, from all operands and the error of the result."""
         return _gradients(self, program, tuple(wanted))
 
     @cached_property
@@ -232,11 +234,17 @@ class Operator:
 
     def describe(self) -> dict[str, Any]:
         """Everything that its results depend on, as plain data."""
-        digest = sha256(repr((self.program.instructions, self.program.results)).encode()).hexdigest()[:16]
+        # Where loops are written out, the program is that of one size, and the source says what others do.
+        meaning = self.source.meaning() if self._sized and self.source is not None else ""
+        digest = sha256(repr((self.program.instructions, self.program.results, meaning)).encode()).hexdigest()[:16]
         fmt = None if self.format is None else str(self.format)
-        custom = {name: own.describe()["program"] for name, own in self.custom_backward.items()}
+        custom = {name: own.describe() for name, own in self.custom_backward.items()}
         described = {"replaces": self.replaces, "program": digest, "backward": self.backward, "format": fmt}
         return described | ({"custom_backward": custom} if custom else {})
+
+    def describe_price(self) -> dict[str, Any]:
+        """Everything that its results and its price depend on."""
+        return self.describe() | {"cycles": self.cycles, "pipelined": self.pipelined}
 
     @property
     def reference(self) -> str:
@@ -409,7 +417,8 @@ def _custom(made: Operator, custom: Callable[..., Any] | Mapping[str, Callable[.
 
 
 @lru_cache(maxsize=1024)
-def _specialize(made: Operator, constants: Constants, sizes: Constants) -> Program:
+def _specialize(made: Operator, constants: Constants, spelled: str, sizes: Constants) -> Program:
+    """The program for constants, which are `spelled` because equal ones may differ, as 0.0 and -0.0."""
     assert made.source is not None
     return compile_tensors(made.source, made.operands, made.result, dict(constants), dict(sizes) if sizes else None)
 

@@ -34,7 +34,12 @@ REDUCTIONS: dict[str, float] = {
     "argmin": 0.0,
 }
 """Operations over all values of an index variable, and their result where there are none. Their arguments are the
-value and the variable."""
+value and the variable.
+
+An extreme is that of Python's `max` and `min`: a NaN counts only where it comes first. With the value 1 it is that of a
+loop that compares with what it has, where a NaN never counts."""
+ERROR = "0error"
+"""The name of the gradient of the result among the operands of a backward pass; no operand can have it."""
 _INTEGERS = frozenset(["integer", "size", "axis", "whole", "floordiv", "mod", "argmax", "argmin"])
 _INHERITED = frozenset(["add", "sub", "mul", "neg", "abs", "min", "max", "sum", "prod", "greatest", "least", "carry"])
 
@@ -118,10 +123,12 @@ class Program:
         """The results of this program of plain numbers, as a part of another one."""
         registers: list[int] = []
         for instruction in self.instructions:
+            renumbered = [registers[argument] for argument in instruction.arguments]
             if instruction.operation == "read":
                 registers.append(arguments[instruction.name])
+            elif instruction.operation == "axis" and instruction.name != "_":  # another loop than those around it
+                registers.append(builder.variable(instruction.name, renumbered[0]))
             else:
-                renumbered = [registers[argument] for argument in instruction.arguments]
                 registers.append(builder.again(instruction, renumbered))
         return [registers[output] for output in self.outputs]
 
@@ -331,7 +338,8 @@ class Builder:
                     old = self.instructions[axis]
                     spelled = ",".join(f"{key}:{value}" for key, value in sorted(inner.items()))
                     inner[axis] = axis = self.axis(f"{old.name}~{spelled}", old.arguments[0])
-                changed[position] = self.emit(instruction.operation, self.substitute(body, inner, avoid), axis)
+                body = self.substitute(body, inner, avoid)
+                changed[position] = self.emit(instruction.operation, body, axis, value=instruction.value)
             else:
                 changed[position] = self.again(instruction, [changed[argument] for argument in instruction.arguments])
         return changed[register]

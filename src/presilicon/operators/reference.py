@@ -160,22 +160,20 @@ class _Meaning:
 
     def _reduce(self, instruction: ProgramInstruction, index: Mapping[int, int]) -> float:
         body, axis = instruction.arguments
-        best, total = math.nan, REDUCTIONS[instruction.operation]
+        is_largest = instruction.operation in ("greatest", "argmax")
+        best, total = -math.inf if is_largest else math.inf, REDUCTIONS[instruction.operation]
         for place in range(self.extent(axis)):
             value = self.at(body, {**index, axis: place})
+            is_first = place == 0 and not instruction.value
             match instruction.operation:
                 case "sum":
                     total = self._rounded(body, total + value)
                 case "prod":
                     total = self._rounded(body, total * value)
-                case "greatest":
-                    total = value if place == 0 or value > total else total
-                case "least":
-                    total = value if place == 0 or value < total else total
                 case _:
-                    is_best = value > best if instruction.operation == "argmax" else value < best
-                    if place == 0 or is_best:
-                        best, total = value, place
+                    if is_first or (value > best if is_largest else value < best):
+                        best = value
+                        total = place if instruction.operation.startswith("arg") else value
         return total
 
 

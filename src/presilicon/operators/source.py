@@ -20,6 +20,21 @@ class LanguageError(ConfigError):
     """Python that the operator language does not have."""
 
 
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _spelled(value: Any) -> str:
+    """A value that a function sees, by what it means and not by where it stands."""
+    describe = getattr(value, "describe", None)
+    if callable(describe):
+        return repr(describe())
+    listed = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(listed, int | float | complex | str | list | tuple | None):
+        return repr(listed)
+    return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+
+
 class Source:
     """The parsed source of a function, and the names that it sees."""
 
@@ -51,6 +66,18 @@ class Source:
         if name not in self._resolved:
             self._resolved[name] = self._look_up(name)
         return self._resolved[name]
+
+    def meaning(self) -> str:
+        """The function without comments and layout, and what the names stand for that it does not define itself."""
+        body = [node for node in self.tree.body if not _is_docstring(node)]
+        arguments = [argument.arg for argument in (*self.tree.args.args, *self.tree.args.kwonlyargs)]
+        seen: dict[str, str] = {}
+        for node in (name for part in body for name in ast.walk(part) if isinstance(name, ast.Name)):
+            try:
+                seen[node.id] = _spelled(self.resolve(node.id))
+            except KeyError:
+                continue  # a variable of its own
+        return repr((arguments, [ast.dump(node) for node in body], sorted(seen.items())))
 
     def _look_up(self, name: str) -> Any:
         free = dict(zip(self.function.__code__.co_freevars, self.function.__closure__ or (), strict=True))

@@ -20,7 +20,7 @@ from presilicon.formats import Format, has_numba, has_triton
 from presilicon.operators.executions.torch_execution import run_torch
 from presilicon.operators.operator import ELEMENTS, Constants, Operator
 from presilicon.operators.pricing import together, work_of
-from presilicon.operators.program import Program
+from presilicon.operators.program import ERROR, Program
 from presilicon.operators.reference import EXACT
 from presilicon.operators.stages import extents_of
 from presilicon.records import OperatorWork
@@ -91,13 +91,13 @@ def _shared(own: Operator, given: Constants) -> Constants:
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def key_of(operator: Operator, constants: Constants) -> str:
     """The key of an operator: the same in every process that has the same operator."""
-    return _key_of(operator, constants)
+    return _key_of(operator, constants, repr(constants))
 
 
 @lru_cache(maxsize=4096)
-def _key_of(operator: Operator, constants: Constants) -> str:
+def _key_of(operator: Operator, constants: Constants, spelled: str) -> str:
     program = operator.specialized(constants)
-    described = (operator.describe(), constants, program.instructions, program.results)
+    described = (operator.describe_price(), spelled, program.instructions, program.results)
     key = f"{operator.name}.{sha256(repr(described).encode()).hexdigest()[:16]}"
     _definitions.setdefault(key, Definition(operator, constants))
     return key
@@ -129,6 +129,7 @@ def call(operator: Operator, operands: Mapping[str, Any], constants: Constants) 
     for tensor in floating[1:]:
         dtype = torch.promote_types(dtype, tensor.dtype)
     working = dtype if dtype in (torch.float32, torch.float64) else torch.float32
+    _check_whole(operator, operands, working)
     values = [
         value.to(working)
         if isinstance(value, Tensor)
@@ -144,6 +145,25 @@ def call(operator: Operator, operands: Mapping[str, Any], constants: Constants) 
     if operator.result[:1] == ELEMENTS and len(leading) != 1:
         out = out.reshape(leading + out.shape[1:])
     return out if dtype == working else out.to(dtype)
+
+
+_WIDE = (torch.int32, torch.int64, torch.uint32, torch.uint64)
+
+
+def _check_whole(operator: Operator, operands: Mapping[str, Any], working: torch.dtype) -> None:
+    """Refuse whole numbers that the type of the computation does not hold: an index would read a neighbour."""
+    largest = 2**24 if working == torch.float32 else 2**53
+    for name, value in operands.items():
+        if not isinstance(value, Tensor) or value.dtype not in _WIDE or value.is_meta or not value.numel():
+            continue
+        if torch.compiler.is_compiling() or not _is_plain():
+            continue
+        low, high = (int(end) for end in value.aminmax())
+        if max(high, -low) > largest:
+            raise ConfigError(
+                f"{operator.where}: {name} has whole numbers up to {max(high, -low):,}, but {working} holds them up to "
+                f"{largest:,} only; " + ("try float64 tensors" if working == torch.float32 else "use smaller ones")
+            )
 
 
 def apply_operator(operator: Operator, x: Tensor) -> Tensor:
@@ -220,7 +240,7 @@ def _compute_gradients(error: Tensor, operands: Sequence[Tensor], key: str, want
     definition = _definitions[key]
     operator = definition.operator
     named, sizes = _bound(operator, operands)
-    inputs = {**named, "error": error.contiguous()}
+    inputs = {**named, ERROR: error.contiguous()}
     found = {
         name: _custom_gradient(own, inputs, definition.constants)
         for name, own in operator.custom_backward.items()
@@ -283,7 +303,7 @@ def _passed(definition: Definition, wanted: tuple[str, ...]) -> tuple[str, ...]:
         return ()
     program = operator.gradient_program(operator.specialized(definition.constants), wanted)
     steps = [program.instructions[result.value] for result in program.results]
-    plain = [step.operation == "read" and step.name == "error" for step in steps]
+    plain = [step.operation == "read" and step.name == ERROR for step in steps]
     return tuple(result.target for result, is_plain in zip(program.results, plain, strict=True) if is_plain)
 
 
@@ -360,7 +380,7 @@ def _bound(operator: Operator, operands: Sequence[Tensor]) -> tuple[dict[str, Te
 
 def _custom_gradient(own: Operator, inputs: Mapping[str, Tensor], given: Constants) -> Tensor:
     """The gradient that a user's function gives, from the error and the operands in order."""
-    values = [inputs["error"], *(tensor for name, tensor in inputs.items() if name != "error")]
+    values = [inputs[ERROR], *(tensor for name, tensor in inputs.items() if name != ERROR)]
     out: Tensor = torch.ops.presilicon.operator(values, key_of(own, _shared(own, given)))
     return out
 

@@ -237,8 +237,17 @@ class LoopWriter:
         return chain if self._stage.axes and self._program.kinds[self._stage.value] == "number" else []
 
     def _runs_along(self, chain: Sequence[int]) -> bool:
-        """Whether more reads run along the last axis of the result than along the innermost loop of the sums."""
+        """Whether more reads run along the last axis of the result than along the innermost loop of the sums.
+
+        Never where a term needs a reduction that terms share: it would stand inside of the loops over the terms, where
+        its own loop may be one over the same index.
+        """
         program, votes = self._program, 0
+        summed = {program.instructions[register].arguments[1] for register in chain}
+        for position in needed_by(program.instructions, [chain[-1]], self._all_stored.__contains__):
+            is_reduction = program.instructions[position].operation in REDUCTIONS and position not in self._all_stored
+            if is_reduction and position not in chain and not summed <= program.free[position]:
+                return False
         for axis, sign in ((self._stage.axes[-1], 1), (program.instructions[chain[-1]].arguments[1], -1)):
             for position in needed_for(program, program.instructions[chain[-1]].arguments[0]):
                 step = program.instructions[position]
@@ -385,10 +394,12 @@ class LoopWriter:
 
     def _reduce(self, register: int, instruction: ProgramInstruction, here: Sequence[Block]) -> None:
         body, axis = instruction.arguments
+        assert axis not in [block.axis for block in here], "a loop inside of a loop over the same index"
         loop = self._loop(axis)
         twin = self._twin(register, instruction)
         value = self._value(body, [*here, loop])
         block, is_whole = here[-1], self._program.kinds[register] == "integer"
+        after: list[Block] = []
         start = {"sum": "zero", "prod": "one"}.get(instruction.operation, "zero")
         start = {"sum": "0", "prod": "1"}.get(instruction.operation, "0") if is_whole else start
         match instruction.operation:
@@ -402,7 +413,10 @@ class LoopWriter:
                 nothing = "-number(np.inf)" if instruction.operation == "greatest" else "number(np.inf)"
                 block.lines.append(f"v{register} = {nothing}")
                 function = "greater" if instruction.operation == "greatest" else "smaller"
-                loop.lines.append(f"v{register} = {function}(v{register}, {value})")
+                number = value if is_whole else f"{value} if {value} == {value} else {nothing}"
+                loop.lines.append(f"v{register} = {function}(v{register}, {number})")
+                if not (is_whole or instruction.value):
+                    after = self._where_first_is_nan(register, body, axis, here)
             case _:
                 sign = ">" if instruction.operation in ("greatest", "argmax") else "<"
                 best, place = (twin, register) if instruction.operation.startswith("arg") else (register, twin)
@@ -413,16 +427,26 @@ class LoopWriter:
                 if place is not None:
                     block.lines.append(f"v{place} = 0")
                     found += f"; v{place} = i{axis}"
-                loop.lines.append(f"if i{axis} == 0 or {value} {sign} {names[0]}: {found}")
+                is_first = "" if instruction.value else f"i{axis} == 0 or "
+                loop.lines.append(f"if {is_first}{value} {sign} {names[0]}: {found}")
                 block.defined.update(twin for twin in (best, place) if twin is not None)
-        block.lines.append(loop)
+        block.lines += [loop, *after]
+
+    def _where_first_is_nan(self, register: int, body: int, axis: int, here: Sequence[Block]) -> list[Block]:
+        """The lines that make an extreme NaN where the first value is."""
+        first = Block(axis, f"if n{axis} > 0:")
+        first.lines.append(f"i{axis} = 0")
+        value = self._value(body, [*here, first])
+        first.lines.append(f"if {value} != {value}: v{register} = {value}")
+        return [first]
 
     def _twin(self, register: int, instruction: ProgramInstruction) -> int | None:
         """The extreme of an index, or the index of an extreme, of the same values."""
         others = {"greatest": "argmax", "argmax": "greatest", "least": "argmin", "argmin": "least"}
         wanted = others.get(instruction.operation)
         for position, other in enumerate(self._program.instructions):
-            if other.operation == wanted and other.arguments == instruction.arguments:
+            same = (other.arguments, other.value) == (instruction.arguments, instruction.value)
+            if same and other.operation == wanted:
                 return None if position in self._all_stored else position
         return None
 

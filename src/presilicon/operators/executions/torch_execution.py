@@ -226,11 +226,26 @@ class _Run:
                 return values.sum(place, keepdim=True)
             case "prod":
                 return values.prod(place, keepdim=True)
-            case "greatest" | "least":
-                return (values.amax if instruction.operation == "greatest" else values.amin)(place, keepdim=True)
-        extreme = values.amax(place, True) if instruction.operation == "argmax" else values.amin(place, True)
+        return _extreme(values, place, instruction)
+
+
+def _extreme(values: Tensor, place: int, instruction: ProgramInstruction) -> Tensor:
+    """The greatest or least value along a dimension, or the index of the first one that is."""
+    is_largest = instruction.operation in ("greatest", "argmax")
+    numbers = values
+    if values.is_floating_point():
+        numbers = values.masked_fill(values.isnan(), -torch.inf if is_largest else torch.inf)
+    extreme = numbers.amax(place, True) if is_largest else numbers.amin(place, True)
+    first = values.narrow(place, 0, 1)
+    is_index = instruction.operation.startswith("arg")
+    if is_index:
         # The first of equal ones, which torch's own argmax does not promise.
-        return (values == extreme).to(torch.uint8).argmax(place, keepdim=True)
+        result = (numbers == extreme).to(torch.uint8).argmax(place, keepdim=True)
+    else:
+        result = extreme
+    if instruction.value or not values.is_floating_point():
+        return result
+    return torch.where(first.isnan(), torch.zeros_like(result) if is_index else first, result)
 
 
 def _working_type(fmt: Format) -> torch.dtype:

@@ -251,17 +251,27 @@ class KernelWriter(LoopWriter):
         self._here = [*here, loop]
         value = self._name(body)
         sign = ">" if operation in ("greatest", "argmax") else "<"
+        counts_first = not instruction.value and kind == "T" and operation not in ("sum", "prod")
         if is_chunked:
-            loop.lines.append(f"w{register} = tl.where(m{axis}, {value}, tl.full((), {neutral}, {kind}))")
+            valid = f"m{axis}" if operation in ("sum", "prod") else f"m{axis} & ({value} == {value})"
+            loop.lines.append(f"w{register} = tl.where({valid}, {value}, tl.full((), {neutral}, {kind}))")
             self._chunk(loop, operation, register, axis, sign)
+            if counts_first:
+                block.lines.append(f"f{register} = tl.full((BLOCK,), 0, tl.int32)")
+                is_nan = f"(i{axis} == 0) & m{axis} & ({value} != {value})"
+                loop.lines.append(f"f{register} = f{register} | tl.max(({is_nan}).to(tl.int32), 1)")
         elif operation in ("sum", "prod"):
             loop.lines.append(f"{name} = {name} {'+' if operation == 'sum' else '*'} {value}")
         else:
-            loop.lines.append(f"better{register} = ({value} {sign} {name}) | (i{axis} == 0)")
+            is_first = "" if instruction.value else f" | (i{axis} == 0)"
+            loop.lines.append(f"better{register} = ({value} {sign} {name}){is_first}")
             if operation.startswith("arg"):
                 loop.lines.append(f"v{register} = tl.where(better{register}, i{axis}, v{register})")
             loop.lines.append(f"{name} = tl.where(better{register}, {value}, {name})")
         block.lines.append(loop)
+        if is_chunked and counts_first:
+            first = "0" if operation.startswith("arg") else 'float("nan")'
+            block.lines.append(f"v{register} = tl.where(f{register} > 0, {first}, v{register})")
         self._here = here
 
     def _chunk(self, loop: Block, operation: str, register: int, axis: int, sign: str) -> None:

@@ -177,7 +177,7 @@ def step_graphs(point: Point, design: Design, folder: Path) -> StepGraphs:
     workload = load_point_workload(point)
     step = {name: point.values[name] for name in _STEP_OPTIONS if name in point.values}
     methods = [msgspec.to_builtins(method, enc_hook=str) for method in design.methods]
-    whole = [operator.describe() for operator in design.numerics.make_operators() if not operator.is_inner]
+    whole = [operator.describe_price() for operator in design.numerics.make_operators() if not operator.is_inner]
     rule = to_plain(design.machine.update_rule)
     key = config_hash({"workload": point.workload, **step, "methods": methods, "operators": whole, "rule": rule})[:16]
     memory = f"{folder}/{key}"

@@ -10,6 +10,7 @@ from presilicon.operators import Operator
 from presilicon.operators.executions import calls
 from presilicon.operators.executions.numba_execution import run_numba
 from presilicon.operators.executions.torch_execution import run_torch
+from presilicon.operators.program import ERROR
 from presilicon.operators.reference import Array, evaluate_tensors
 
 
@@ -37,7 +38,7 @@ def by_hand(op: Operator, tensors, constants, error, run):
     (out,) = run(program, operands, sizes)
     wanted = [name for name, x in zip(op.operands, tensors, strict=True) if x.requires_grad]
     backward = op.gradient_program(program, wanted)
-    inputs = {**operands, "error": error.reshape(out.shape)}
+    inputs = {**operands, ERROR: error.reshape(out.shape)}
     shapes = [tuple(operands[result.target].shape) for result in backward.results]
     results = run(backward, inputs, sizes, shapes) if run is reference else run(backward, inputs, sizes)
     gradients = {name: torch.zeros_like(operands[name]) for name in wanted}
