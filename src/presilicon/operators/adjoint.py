@@ -44,9 +44,15 @@ def with_slope(program: Program) -> Program:
     registers = _copied(program, builder)
     value = registers[program.outputs[0]]
     reads = _Adjoint(builder).run({value: builder.constant(1.0)})
-    slope = builder.constant(0.0)
-    for position, share in enumerate(share for shares in reads.values() for share in shares):
-        slope = share if position == 0 else builder.emit("add", slope, share)
+    slopes = []
+    for read, shares in reads.items():
+        for share in shares:
+            for axis in sorted(builder.free[share] - builder.free[read], reverse=True):
+                share = builder.emit("sum", share, axis)
+            slopes.append(share)
+    slope = slopes[0] if slopes else builder.constant(0.0)
+    for other in slopes[1:]:
+        slope = builder.emit("add", slope, other)
     return builder.finish(value, slope)
 
 

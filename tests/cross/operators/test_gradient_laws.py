@@ -134,7 +134,7 @@ def check(path, seed: int, sizes) -> None:
             for name in fast:
                 torch.testing.assert_close(fast[name], slow[name], rtol=1e-9, atol=1e-9)
             assert slope_error(operator, operands, slow, out, error) < 1e-4, (size, shape)
-            wrong = {name: 1.01 * gradient + 0.01 for name, gradient in slow.items()}
+            wrong = {name: 1.07 * gradient + 0.013 for name, gradient in slow.items()}
             assert slope_error(operator, operands, wrong, out, error) > 1e-4, "the comparison could not fail"
 
 

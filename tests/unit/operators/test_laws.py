@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from presilicon.base import ConfigError
-from presilicon.operators import load_operator, operator
+from presilicon.operators import load_operator, operator, table
 from presilicon.operators.executions.calls import key_of
 from presilicon.operators.executions.numba_execution import run_numba
 from presilicon.operators.executions.torch_execution import run_torch
@@ -242,3 +242,38 @@ def test_whole_numbers_that_the_computation_does_not_hold_are_refused() -> None:
     assert pick(x, torch.tensor([4, 0])).tolist() == [4.0, 0.0]
     with pytest.raises(ConfigError, match=r"place has whole numbers up to 16,777,217, but torch\.float32 holds"):
         pick(x, torch.tensor([2**24 + 1]))
+
+
+def test_derivatives_of_functions_with_reductions_equal_differences() -> None:
+    a = (0.1, -0.5, 1.5)
+
+    @operator
+    def product_of_parts(x):
+        return math.prod(x - a[k] for k in range(3)) + max(x * a[k] for k in range(3))
+
+    @operator
+    def sum_of_exponentials(x):
+        return math.log(sum(math.exp(a[k] * x) for k in range(3)))
+
+    for chosen in (product_of_parts, sum_of_exponentials):
+        for x in (0.3, -2.0, 0.1, 1.5):
+            difference = (chosen(x + 1e-6) - chosen(x - 1e-6)) / 2e-6
+            assert chosen.derivative(x) == pytest.approx(difference, rel=1e-6)
+
+
+def test_a_second_derivative_is_right_or_refused() -> None:
+    approximate = table("tanh", -4, 4, entries=4096)
+    x = torch.tensor([0.3, -1.0, 2.0], dtype=torch.float64, requires_grad=True)
+
+    def penalty(function):
+        (slope,) = torch.autograd.grad((function(x) ** 2).sum(), x, create_graph=True)
+        return torch.autograd.grad((slope**2).sum(), x)[0]
+
+    torch.testing.assert_close(penalty(approximate), penalty(torch.tanh), rtol=1e-2, atol=1e-3)
+
+    @operator
+    def derived(x):
+        return x * x * x
+
+    with pytest.raises(ConfigError, match="no second derivative"):
+        penalty(derived)

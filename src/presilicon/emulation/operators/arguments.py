@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from presilicon.base import ConfigError
+from presilicon.emulation.operators.composites import softmax_axis
 from presilicon.operators import Operator
 
 _CONVOLUTION = "input weight bias=None stride=1 padding=0 dilation=1 groups=1"
@@ -113,8 +114,7 @@ def _call(operator: Operator, name: str, bound: dict[str, Any]) -> Tensor:
     x = bound[next(iter(bound))]
     after: list[Callable[[Tensor], Tensor]] = []
     if name in ("softmax", "log_softmax", "softmin"):
-        dim = bound.get("dim")
-        dim = -1 if dim is None else dim
+        dim = softmax_axis(x, bound.get("dim"))
         if bound.get("dtype") is not None:
             x = x.to(bound["dtype"])
         bound = bound | {"input": x.movedim(dim, -1)}
@@ -135,8 +135,8 @@ def _call(operator: Operator, name: str, bound: dict[str, Any]) -> Tensor:
         after.insert(0, lambda out: out.reshape(leading + out.shape[1:]))
     tensors = {key: value for key, value in bound.items() if _is_operand(operator, key, value)}
     operands, rest = _operands(operator, tensors, first)
-    for key in rest:
-        after.insert(0, _affine(operator, name, key, bound[key]))
+    # A gain comes before its bias, in whatever order the arguments were named.
+    after = [*(_affine(operator, name, key, bound[key]) for key in sorted(rest, reverse=True)), *after]
     result: Tensor = operator(*operands, **_constants(operator, name, bound))
     for finish in after:
         result = finish(result)

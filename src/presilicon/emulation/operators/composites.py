@@ -31,14 +31,14 @@ def _softmax_parts(exp: Inner, x: Tensor, dim: int, dtype: torch.dtype | None) -
     return shifted, weights, weights.sum(dim, keepdim=True)
 
 
-def _dimension(x: Tensor, dim: int | None) -> int:
-    """`dim`, or torch's default for it."""
+def softmax_axis(x: Tensor, dim: int | None) -> int:
+    """The axis of a softmax: `dim`, or torch's default for it."""
     return dim if dim is not None else (0 if x.dim() in (0, 1, 3) else 1)
 
 
 def _softmax(func: Any, exp: Inner, input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Tensor:
     dtype = _stacklevel if isinstance(_stacklevel, torch.dtype) else dtype  # torch.softmax(input, dim, dtype)
-    _, weights, total = _softmax_parts(exp, input, _dimension(input, dim), dtype)
+    _, weights, total = _softmax_parts(exp, input, softmax_axis(input, dim), dtype)
     return weights / total
 
 
@@ -50,7 +50,7 @@ def _log_softmax(
     func: Any, exp: Inner, input: Tensor, dim: Any = None, _stacklevel: int = 3, dtype: Any = None
 ) -> Tensor:
     dtype = _stacklevel if isinstance(_stacklevel, torch.dtype) else dtype
-    shifted, _, total = _softmax_parts(exp, input, _dimension(input, dim), dtype)
+    shifted, _, total = _softmax_parts(exp, input, softmax_axis(input, dim), dtype)
     return shifted - total.log()
 
 

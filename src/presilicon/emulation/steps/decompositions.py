@@ -76,7 +76,7 @@ def square(s: Steps, input: Tensor) -> Tensor:
 
 def absolute(s: Steps, input: Tensor) -> Tensor:
     first, second = s.fork(s.enter(input))
-    return s.maximum(first, s.neg(second))
+    return s.maximum(first, s.neg(second), halves=True)
 
 
 def power(s: Steps, input: Tensor, exponent: Any) -> Any:
@@ -86,10 +86,18 @@ def power(s: Steps, input: Tensor, exponent: Any) -> Any:
 
 
 def maximum(s: Steps, input: Tensor, other: Tensor) -> Tensor:
-    return s.maximum(s.enter(input), s.enter(other))
+    return s.maximum(s.enter(input), s.enter(other), halves=True)
 
 
 def minimum(s: Steps, input: Tensor, other: Tensor) -> Tensor:
+    return s.minimum(s.enter(input), s.enter(other), halves=True)
+
+
+def fmax(s: Steps, input: Tensor, other: Tensor) -> Tensor:
+    return s.maximum(s.enter(input), s.enter(other))
+
+
+def fmin(s: Steps, input: Tensor, other: Tensor) -> Tensor:
     return s.minimum(s.enter(input), s.enter(other))
 
 
@@ -112,18 +120,18 @@ def clamp_max(s: Steps, input: Tensor, max: Any) -> Tensor:
 
 
 def hardtanh(s: Steps, input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    return clamp(s, input, min_val, max_val)
+    return s.minimum(max_val, s.maximum(min_val, s.enter(input)))  # without a slope at its ends, unlike clamp
 
 
 def relu6(s: Steps, input: Tensor) -> Tensor:
-    return clamp(s, input, 0.0, 6.0)
+    return hardtanh(s, input, 0.0, 6.0)
 
 
 def leaky_relu(s: Steps, input: Tensor, negative_slope: float = 0.01) -> Any:
     if not 0 <= negative_slope <= 1:
         return NotImplemented
     first, second = s.fork(s.enter(input))
-    return s.maximum(first, s.mul(second, negative_slope))
+    return s.maximum(s.mul(second, negative_slope), first)  # the slope at 0 is the negative one
 
 
 def sigmoid(s: Steps, input: Tensor) -> Tensor:
@@ -169,11 +177,11 @@ def mean(s: Steps, input: Tensor, dim: Dims = None, keepdim: bool = False, *, dt
 
 
 def amax(s: Steps, input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
-    return _shape(s.extreme("maximum", s.enter(input), _listed(dim))[0], input, dim, keepdim)
+    return _shape(s.extreme("maximum", s.enter(input), _listed(dim), shared=True)[0], input, dim, keepdim)
 
 
 def amin(s: Steps, input: Tensor, dim: Dims = (), keepdim: bool = False) -> Tensor:
-    return _shape(s.extreme("minimum", s.enter(input), _listed(dim))[0], input, dim, keepdim)
+    return _shape(s.extreme("minimum", s.enter(input), _listed(dim), shared=True)[0], input, dim, keepdim)
 
 
 def largest(s: Steps, input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
@@ -186,8 +194,8 @@ def smallest(s: Steps, input: Tensor, dim: Any = None, keepdim: bool = False) ->
 
 def _extreme(s: Steps, name: str, kind: Any, input: Tensor, dim: Any, keepdim: bool) -> Any:
     if isinstance(dim, Tensor):
-        return s.step(name, s.enter(input), s.enter(dim))
-    values, indices = s.extreme(name, s.enter(input), _listed(dim))
+        return s.step(name, s.enter(input), s.enter(dim), halves=True)
+    values, indices = s.extreme(name, s.enter(input), _listed(dim), shared=dim is None)
     if dim is None:
         return values.reshape(())
     return kind((_shape(values, input, dim, keepdim), _shape(indices, input, dim, keepdim)))
@@ -212,7 +220,9 @@ def deviation(s: Steps, *args: Any, **kwargs: Any) -> Tensor:
 def norm(s: Steps, input: Tensor, p: Any = "fro", dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Any:
     if p not in ("fro", 2) or dtype is not None:
         return NotImplemented
-    return _shape(s.sqrt(s.total(square(s, input), _listed(dim))), input, dim, keepdim)
+    squares = s.total(square(s, input), _listed(dim))
+    is_zero = squares == 0  # where the slope is 0, and not 0 / 0
+    return _shape(s.sqrt(squares.masked_fill(is_zero, 1.0)).masked_fill(is_zero, 0.0), input, dim, keepdim)
 
 
 def _listed(dim: Dims) -> Sequence[int] | None:
@@ -429,13 +439,14 @@ def decompositions() -> Mapping[str, Callable[..., Any]]:
     named: dict[str, Callable[..., Any]] = {
         "subtract": sub, "multiply": mul, "divide": div, "true_divide": div, "negative": neg, "abs": absolute,
         "pow": power, "__pow__": power, "__radd__": add, "__rsub__": rsub, "__rmul__": mul, "__rdiv__": rdiv,
-        "__rtruediv__": rdiv, "clip": clamp, "fmax": maximum, "fmin": minimum, "sum": total, "max": largest,
+        "__rtruediv__": rdiv, "clip": clamp, "sum": total, "max": largest,
         "min": smallest, "var": variance, "std": deviation,
     }  # fmt: skip
     same: list[Any] = [
-        add, sub, rsub, mul, div, neg, exp, log, sqrt, rsqrt, reciprocal, square, maximum, minimum, relu, relu6, clamp,
-        clamp_min, clamp_max, hardtanh, leaky_relu, sigmoid, silu, addcmul, addcdiv, lerp, dropout, mean, amax, amin,
-        norm, softmax, log_softmax, logsumexp, layer_norm, rms_norm, batch_norm, group_norm, nll_loss, l1_loss,
+        add, sub, rsub, mul, div, neg, exp, log, sqrt, rsqrt, reciprocal, square, maximum, minimum, fmax, fmin, relu,
+        relu6, clamp, clamp_min, clamp_max, hardtanh, leaky_relu, sigmoid, silu, addcmul, addcdiv, lerp, dropout, mean,
+        amax, amin, norm, softmax, log_softmax, logsumexp, layer_norm, rms_norm, batch_norm, group_norm, nll_loss,
+        l1_loss,
     ]  # fmt: skip
     pools: dict[str, Callable[..., Any]] = {}
     for spatial in (1, 2, 3):

@@ -42,12 +42,12 @@ class Steps:
             self._numbers[x] = self.forward.enter(torch.tensor(float(x), dtype=self._like.dtype).to(self._like.device))
         return self._numbers[x]
 
-    def step(self, name: str, *operands: Number) -> Tensor:
-        """One step."""
+    def step(self, name: str, *operands: Number, halves: bool = False) -> Tensor:
+        """One step; the larger or smaller of two that are equal may pass on half of its gradient to each."""
         tensors = [x if isinstance(x, Tensor) else self.enter(x) for x in operands]
         if not torch.is_grad_enabled():
             return self.forward.compute(name, *tensors)
-        out: Tensor = _Step.apply(self, name, *tensors)
+        out: Tensor = _Step.apply(self, name, halves, *tensors)
         return out
 
     add = partialmethod(step, "add")
@@ -59,7 +59,7 @@ class Steps:
     log = partialmethod(step, "log")
     sqrt = partialmethod(step, "sqrt")
     maximum, minimum = partialmethod(step, "maximum"), partialmethod(step, "minimum")
-    """The larger and the smaller of two; of equal ones the first, which gets the gradient."""
+    """The larger and the smaller of two; of equal ones the first, which gets the gradient unless `halves` is set."""
 
     def square(self, a: Tensor) -> Tensor:
         return self.mul(*self.fork(a))
@@ -84,9 +84,14 @@ class Steps:
             count *= x.shape[axis]
         return self.mul(self.total(x, chosen), 1 / count if count else float("nan"))
 
-    def extreme(self, name: str, x: Tensor, dims: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
-        """The maximum or minimum over some axes, or all, and its index among them; the axes stay with length 1."""
-        values, indices = _Extreme.apply(x, self.forward, name, axes(x, dims))
+    def extreme(
+        self, name: str, x: Tensor, dims: Sequence[int] | None = None, *, shared: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """The maximum or minimum over some axes, or all, and its index among them; the axes stay with length 1.
+
+        The gradient goes to the first of equal elements, or is `shared` by all of them.
+        """
+        values, indices = _Extreme.apply(x, self, name, axes(x, dims), shared)
         return values, indices
 
 
@@ -117,13 +122,13 @@ class _Enter(Function):
 
 class _Step(Function):
     @staticmethod
-    def forward(ctx: Any, steps: Steps, name: str, *operands: Tensor) -> Tensor:
+    def forward(ctx: Any, steps: Steps, name: str, halves: bool, *operands: Tensor) -> Tensor:
         out = steps.forward.compute(name, *operands)
         ctx.steps, ctx.name, ctx.shapes = steps, name, [operand.shape for operand in operands]
         # Only what the gradients read, so that a later op may change the result in place where torch's own may.
         saved: tuple[Tensor, ...] = ()
         if name in ("maximum", "minimum"):
-            saved = (out == operands[0],)
+            saved = (out == operands[0], operands[0] == operands[1]) if halves else (out == operands[0],)
         elif name in ("exp", "sqrt"):
             saved = (out,)
         elif name == "div":
@@ -137,11 +142,12 @@ class _Step(Function):
     @first_derivative
     def backward(ctx: Any, error: Tensor) -> tuple[Any, ...]:
         line: Line = ctx.steps.backward
+        saved = ctx.saved_tensors  # read once, because activation checkpointing recomputes at every read
         gradients = [
-            _fit(line, _gradient(line, ctx.name, position, error, ctx.saved_tensors), shape) if needed else None
-            for position, (shape, needed) in enumerate(zip(ctx.shapes, ctx.needs_input_grad[2:], strict=True))
+            _fit(line, _gradient(line, ctx.name, position, error, saved), shape) if needed else None
+            for position, (shape, needed) in enumerate(zip(ctx.shapes, ctx.needs_input_grad[3:], strict=True))
         ]
-        return None, None, *gradients
+        return None, None, None, *gradients
 
 
 def _gradient(line: Line, name: str, position: int, error: Tensor, saved: tuple[Tensor, ...]) -> Tensor:
@@ -158,14 +164,15 @@ def _gradient(line: Line, name: str, position: int, error: Tensor, saved: tuple[
             return do("div", error, saved[0])
         case ("div", 1):
             return do("neg", do("div", do("mul", error, saved[1]), saved[0]))
-        case ("exp", _):
-            return do("mul", error, saved[0])
+        case ("exp", _):  # no error stays none where the power has overflowed, as in 1 / (1 + exp(-x))
+            return do("mul", error, saved[0]).masked_fill(error == 0, 0.0)
         case ("log", _):
             return do("div", error, saved[0])
         case ("sqrt", _):
             return do("div", error, do("add", saved[0], saved[0]))
         case _:  # maximum and minimum
-            return torch.where(saved[0] if position == 0 else ~saved[0], error, 0.0)
+            chosen = torch.where(saved[0] if position == 0 else ~saved[0], error, 0.0)
+            return chosen if len(saved) == 1 else torch.where(saved[1], line.enter(0.5 * error), chosen)
 
 
 def _fit(line: Line, gradient: Tensor, shape: torch.Size) -> Tensor:
@@ -205,18 +212,24 @@ class _Total(Function):
 
 class _Extreme(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, line: Line, name: str, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        values, indices = line.extreme(name, x, dims)
+    def forward(
+        ctx: Any, x: Tensor, steps: Steps, name: str, dims: tuple[int, ...], shared: bool
+    ) -> tuple[Tensor, Tensor]:
+        values, indices = steps.forward.extreme(name, x, dims)
         ctx.mark_non_differentiable(indices)
-        ctx.save_for_backward(indices)
-        ctx.shape, ctx.dims = x.shape, dims
+        ctx.save_for_backward(x == values if shared else indices)
+        ctx.shape, ctx.dims, ctx.line, ctx.shared = x.shape, dims, steps.backward, shared
         return _whole(values), indices
 
     @staticmethod
-    def backward(ctx: Any, error: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, error: Tensor, _: Tensor) -> tuple[Tensor, None, None, None, None]:
         (indices,) = ctx.saved_tensors
+        if ctx.shared:
+            count = indices.sum(ctx.dims, keepdim=True) if ctx.dims else indices.long()
+            part = torch.where(count > 1, ctx.line.enter(error / count), error)
+            return torch.where(indices, part, 0.0), None, None, None, None
         sizes = [ctx.shape[axis] for axis in ctx.dims]
         number = torch.arange(torch.Size(sizes).numel(), device=error.device).reshape(
             [size if axis in ctx.dims else 1 for axis, size in enumerate(ctx.shape)]
         )
-        return torch.where(number == indices, error, 0.0), None, None, None
+        return torch.where(number == indices, error, 0.0), None, None, None, None

@@ -386,9 +386,11 @@ def _custom_gradient(own: Operator, inputs: Mapping[str, Tensor], given: Constan
 
 
 def _exact_slope(name: str, x: Tensor) -> Tensor:
+    """The derivative of torch's function, which can be differentiated again where a graph of it is recorded."""
+    is_recorded = torch.is_grad_enabled() and x.requires_grad
     with torch.enable_grad():
-        leaf = x.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(EXACT_TENSOR[name](leaf).sum(), leaf)
+        point = x if is_recorded else x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(EXACT_TENSOR[name](point).sum(), point, create_graph=is_recorded)
     return slope
 
 

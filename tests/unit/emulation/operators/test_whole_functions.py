@@ -1,6 +1,8 @@
 """Operators in place of whole functions of torch: by name or pattern of layers, in design files, captured, priced."""
 
 import copy
+import math
+import warnings
 from pathlib import Path
 
 import msgspec
@@ -222,3 +224,67 @@ def test_a_design_file_names_functions_and_patterns(tmp_path) -> None:
     (tmp_path / "wrong.toml").write_text(head + f'softmaxx = "{LIBRARY}:softmax"\n')
     with pytest.raises(ConfigError, match=r'softmaxx.*did you mean "softmax"'):
         load_design(tmp_path / "wrong.toml")
+
+
+@operator("layer_norm")
+def bare_layer_norm(x: "... n", eps=1e-5) -> "... n":
+    mean = sum(x[..., k] for k in range(N)) / N
+    spread = sum((x[..., k] - mean) ** 2 for k in range(N)) / N
+    return (x[..., n] - mean) / math.sqrt(spread + eps)
+
+
+@operator("batch_norm")
+def bare_batch_norm(x: "b c s", eps=1e-5) -> "b c s":
+    mean = sum(x[i, c, j] for i in range(B) for j in range(S)) / (B * S)
+    spread = sum((x[i, c, j] - mean) ** 2 for i in range(B) for j in range(S)) / (B * S)
+    return (x[b, c, s] - mean) / math.sqrt(spread + eps)
+
+
+NORMS = {
+    "layer_norm": (bare_layer_norm, lambda w, b: lambda x: functional.layer_norm(x, (6,), w, b), 6),
+    "by name": (bare_layer_norm, lambda w, b: lambda x: functional.layer_norm(x, (6,), bias=b, weight=w), 6),
+    "batch_norm": (bare_batch_norm, lambda w, b: lambda x: functional.batch_norm(x, None, None, w, b, True), 4),
+}
+
+
+@pytest.mark.parametrize("optional", ["both", "weight", "bias", "neither"])
+@pytest.mark.parametrize("name", NORMS)
+def test_an_exact_operator_for_a_norm_equals_it_with_any_weights(name: str, optional: str) -> None:
+    chosen, function, size = NORMS[name]
+    torch.manual_seed(2)
+    weight = nn.Parameter(torch.randn(size)) if optional in ("both", "weight") else None
+    bias = nn.Parameter(torch.randn(size)) if optional in ("both", "bias") else None
+
+    class Norm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.bias = weight, bias
+
+        def forward(self, x):
+            return function(self.weight, self.bias)(x)
+
+    x = torch.randn(3, 4, 6)
+    outs = []
+    for operators in ([], [chosen]):
+        model = ps.emulate_(Norm(), Numerics(), operators=operators)
+        leaf = x.clone().requires_grad_()
+        out = model(leaf)
+        parameters = [part for part in (weight, bias) if part is not None]
+        outs.append([out, *torch.autograd.grad(out.square().sum(), [leaf, *parameters])])
+        ps.restore_(model)
+    for one, other in zip(*outs, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (2, 4, 5)])
+def test_a_softmax_operator_takes_torch_s_axis_where_none_is_named(shape) -> None:
+    class Softmax(nn.Module):
+        def forward(self, x):
+            return functional.softmax(x)
+
+    x = torch.randn(shape)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch deprecates softmax without an axis
+        expected = Softmax()(x)
+        found = ps.emulate_(Softmax(), Numerics(), operators=[library.softmax])(x)
+    torch.testing.assert_close(found, expected)
