@@ -115,6 +115,11 @@ class Format(ABC):
         return False
 
     @property
+    def saturates(self) -> bool:
+        """Whether nothing that is rounded becomes infinite, in a format that is listed by its values."""
+        return False
+
+    @property
     def own_rounding(self) -> str:
         """The rounding mode where none is asked for."""
         return "nearest-even"
@@ -246,7 +251,7 @@ class Format(ABC):
 
         `word` holds the 32 random bits of stochastic rounding.
         """
-        return round_listed_value(x, _code_values(self), mode, word)
+        return round_listed_value(x, _code_values(self), mode, word, saturates=self.saturates)
 
     def grid(self) -> "Grid | None":
         """The grid that a rounding circuit sees, or None if the values are not evenly spaced in each binade.

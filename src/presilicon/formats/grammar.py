@@ -1,6 +1,7 @@
 """The spelling of formats: names such as `bfloat16`, and calls such as `float(exponent=6, mantissa=9)`."""
 
 import ast
+import math
 import re
 from dataclasses import MISSING, fields
 from functools import cache
@@ -182,6 +183,8 @@ def _unknown(name: str) -> FormatError:
 def _arguments(call: ast.Call, target: type, text: str, complete: bool = True) -> dict[str, Any]:
     declared = fields(target)
     names = [field.name for field in declared]
+    if call.args and str(declared[0].type).startswith("tuple") and not isinstance(call.args[0], ast.List | ast.Tuple):
+        call = ast.Call(call.func, [ast.List(call.args)], call.keywords)  # table(-1, 0, 1)
     if len(call.args) > len(names):
         raise FormatError(
             f'format "{text}": there are at most {len(names)} arguments, not {len(call.args)}: {", ".join(names)}'
@@ -202,7 +205,7 @@ def _arguments(call: ast.Call, target: type, text: str, complete: bool = True) -
     return arguments
 
 
-_WORDS = {"true": True, "false": False}
+_WORDS = {"true": True, "false": False, "inf": math.inf}
 
 
 def _value(node: ast.expr, text: str) -> Any:
@@ -211,6 +214,8 @@ def _value(node: ast.expr, text: str) -> Any:
             return value
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
             return -number
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Name(id="inf")):
+            return -math.inf
         case ast.Name(id=word) if word in _WORDS:
             return _WORDS[word]
         case ast.Name(id=word):

@@ -24,7 +24,9 @@ def small_float(code):  # type: ignore[no-untyped-def]
 
 SMALL = UserFormat("small", (("s", 1), ("e", 3), ("m", 2)), small_float)
 LISTS = ["posit(8, 2)", "posit(16, 1)", "posit(3, 0)", "posit(6, 3)", "lns(5, 3)", "lns(7, 8)", "table([1, 2])",
-         "table([-1, 2])", "table([-1, -0.5, 0, 0.1, 4, 1000])", "table([-3e38, -1e-45, 3e38])"]  # fmt: skip
+         "table([-1, 2])", "table([-1, -0.5, 0, 0.1, 4, 1000])", "table([-3e38, -1e-45, 3e38])",
+         "table([-8, -4, -2, -1, 0, 1, 2, 4, 8, inf])", "table([-inf, -6, -4, 0, 1, 3, 7, 9, inf])",
+         "table([-inf, -2, -1, 0, 2, inf], overflow=saturate)"]  # fmt: skip
 WRAPPED = ["fixed(4, 3, overflow=wrap)", "fixed(0, 8, signed=false, overflow=wrap)", "fixed(8, 4, overflow=wrap)"]
 SCALED = ["int(8, scale=0.1)", "int(5, scale=3, signed=false)", "int(8, scale=tensor)", "int(8, scale=channel)",
           "int(4, scale=channel, axis=1)", "int(8, scale=channel, axis=2)", "nvfp4", "nvfp4(axis=1)", "nvfp4(axis=0)",
@@ -49,6 +51,7 @@ def test_lists_and_wrapping(fmt: Format, rounding: str, monkeypatch: pytest.Monk
     specials = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, -math.nan])
     count = len(fmt.values) if "table" in str(fmt) else 1 << int(fmt.bits_per_element)
     ties = near_ties(decode(torch.arange(count), fmt).numpy())[:100_000]
+    ties = torch.cat([ties, torch.arange(-64, 65) / 4])
     check(torch.cat([random_patterns(40_000), bfloat16_patterns(), ties, specials]), fmt, rounding, monkeypatch)
 
 

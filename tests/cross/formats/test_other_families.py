@@ -1,5 +1,8 @@
 """Fixed point, integers, posits, logarithmic numbers and tables against the exact reference."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -8,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inputs import bfloat16_patterns, near_ties, random_patterns, same_bits
 
-from presilicon.formats import Fixed, Float, Key, Posit, Stochastic, decode, parse, quantize
+from presilicon.formats import Fixed, Float, Format, Key, Posit, Stochastic, decode, parse, quantize
 from presilicon.formats.kernels.grid import grid_of
 from presilicon.formats.kernels.reference import quantize_value
 from presilicon.formats.kernels.torch_kernels import draw_words, round_to_grid
@@ -21,6 +24,8 @@ FORMATS = [
     "fixed(4, 3, overflow=wrap, signed=false)", "int8", "int4", "int(8, scale=0.1)", "int(5, scale=3, signed=false)",
     "posit(8, 2)", "posit(8, 0)", "posit(6, 1)", "posit(3, 0)", "posit(10, 3)", "lns(5, 3)", "lns(4, 0)", "lns(3, 5)",
     "table([-1, -0.5, 0, 0.1, 4, 1000])", "table([1, 2])", "table([-1, 2])",
+    "table([-8, -4, -2, -1, 0, 1, 2, 4, 8, inf])", "table([-inf, -6, -4, 0, 1, 3, 7, 9, inf])",
+    "table([-inf, -2, -1, 0, 2, inf], overflow=saturate)", "table([-inf, -2, -1])",
 ]  # fmt: skip
 ROUNDINGS = [
     "nearest-even",
@@ -40,7 +45,7 @@ def numbers(spelling: str) -> torch.Tensor:
     if fmt.bits_per_element > 10 or "scale" in spelling:
         return common
     codes = torch.arange(2 ** int(fmt.bits_per_element) if "table" not in spelling else len(fmt.values))
-    return torch.cat([common, near_ties(decode(codes, fmt).numpy())])
+    return torch.cat([common, near_ties(decode(codes, fmt).numpy()), torch.arange(-64, 65) / 4])
 
 
 @pytest.mark.parametrize("rounding", ROUNDINGS, ids=str)
@@ -50,6 +55,48 @@ def test_equals_reference(spelling: str, rounding: str) -> None:
     ours = quantize(x, fmt, rounding=rounding, key=KEY)
     judged = [quantize_value(v, fmt, rounding, KEY, i) for i, v in enumerate(x.tolist())]
     assert same_bits(ours, torch.tensor(judged)).all()
+
+
+@dataclass(frozen=True)
+class Listed(Format):
+    """A float that is given by the values of its codes alone."""
+
+    kind: ClassVar[str] = "listed"
+
+    number: Float
+
+    @property
+    def bits(self) -> int:
+        return self.number.bits
+
+    @property
+    def saturates(self) -> bool:
+        return self.number.overflow == "saturate"
+
+    def code_values(self) -> list[float]:
+        return decode(torch.arange(1 << self.bits), self.number).tolist()
+
+
+WITH_INFINITY = [
+    Float(exponent, mantissa, specials=specials, overflow=overflow)
+    for specials in ("ieee", "p3109")
+    for exponent in (2, 3, 4)
+    for mantissa in (0, 1, 2, 3)
+    for overflow in ("infinity", "saturate")
+    if mantissa or (specials == "p3109" and exponent > 2)  # 0, 1, 2 could as well be followed by 3
+]
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS[:6])
+def test_a_list_that_ends_with_infinity_overflows_where_the_float_does(rounding: str) -> None:
+    for fmt in WITH_INFINITY:
+        largest = torch.tensor([fmt.max])
+        x = torch.cat([bfloat16_patterns()[::7], largest * torch.linspace(-3, 3, 6001)])
+        x = torch.cat([x, near_ties(np.array([-2 * fmt.max, -fmt.max, fmt.max, 2 * fmt.max]))])
+        listed, plain = (quantize(x, each, rounding=rounding, key=KEY) for each in (Listed(fmt), fmt))
+        assert same_bits(listed, plain).all(), fmt
+        judged = [quantize_value(v, Listed(fmt), rounding, KEY, i) for i, v in enumerate(x[-24:].tolist(), len(x) - 24)]
+        assert same_bits(plain[-24:], torch.tensor(judged)).all(), fmt
 
 
 @pytest.mark.parametrize("rounding", ["nearest-even", "down", "stochastic"])

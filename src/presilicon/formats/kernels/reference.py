@@ -79,12 +79,14 @@ def goes_away_randomly(share: float, mode: Stochastic, word: int) -> bool:
     return math.floor(share * 2**24) + drawn >= 2**24
 
 
-def round_listed_value(x: float, values: tuple[float, ...], mode: Mode, word: int) -> float:
+def round_listed_value(x: float, values: tuple[float, ...], mode: Mode, word: int, *, saturates: bool = False) -> float:
     """`x` in a format given by the values of its codes; ties go to the even code.
 
-    For nearest and random rounding an infinity lies as far beyond the last number as that is from the one before.
+    For nearest and random rounding an infinity stands where the next number would come: the last step further, or twice
+    that where the steps have doubled with the last power of two, as those of floats do. A format that `saturates` has
+    codes for its infinities, but nothing becomes them.
     """
-    ordered, codes = _ordered(values)
+    ordered, codes = _ordered(values, saturates)
     if math.isnan(x):
         has_nan = any(math.isnan(value) for value in values)
         return math.nan if has_nan else min(ordered, key=abs) + 0.0
@@ -115,23 +117,32 @@ def round_listed_value(x: float, values: tuple[float, ...], mode: Mode, word: in
 
 
 @lru_cache(maxsize=8)
-def _ordered(values: tuple[float, ...]) -> tuple[list[float], list[int]]:
+def _ordered(values: tuple[float, ...], saturates: bool) -> tuple[list[float], list[int]]:
     """The different numbers in ascending order, -0 before 0, and the smallest code of each."""
     codes: dict[tuple[float, float], int] = {}
     for code, value in enumerate(values):
-        if not math.isnan(value):
+        if not (math.isnan(value) or (saturates and math.isinf(value))):
             codes.setdefault((value, math.copysign(1.0, value)), code)
     keys = sorted(codes)
     return [value for value, _ in keys], [codes[key] for key in keys]
 
 
 def _finite_positions(ordered: list[float]) -> list[float]:
-    positions = list(ordered)
-    if math.isinf(positions[-1]):
-        positions[-1] = 2 * positions[-2] - positions[-3]
-    if math.isinf(positions[0]):
-        positions[0] = 2 * positions[1] - positions[2]
-    return positions
+    finite = [value for value in ordered if math.isfinite(value)]
+    below = [-_following([-value for value in reversed(finite)])] if math.isinf(ordered[0]) else []
+    above = [_following(finite)] if math.isinf(ordered[-1]) else []
+    return below + finite + above
+
+
+def _following(ordered: list[float]) -> float:
+    """The number that would come after the last: the pattern of the numbers up to its half, twice as large."""
+    last, half = ordered[-1], ordered[-1] / 2
+    step = last - ordered[-2]
+    if half in ordered[1:]:
+        position = ordered.index(half)
+        if 2 * (half - ordered[position - 1]) == step:
+            return 2 * ordered[position + 1]
+    return last + step
 
 
 def float32(value: float) -> float:

@@ -32,8 +32,7 @@ class ValueList:
     """Index of the value that NaN becomes; -1: NaN stays NaN."""
     nan_code: int
     ends: Tensor
-    """The values as nearest and random rounding see them: an infinity lies as far beyond the last number as that is
-    from the one before."""
+    """The values as nearest and random rounding see them: an infinity stands where the next number would come."""
     minus_zero: int
     """Index of -0, with 0 after it; -1 unless the list has both."""
 
@@ -57,7 +56,7 @@ def list_values(fmt: "Format") -> ValueList:
     values = _all_values(fmt)
     codes = np.arange(len(values))
     nan_codes = codes[np.isnan(values)]
-    numbers = ~np.isnan(values)
+    numbers = np.isfinite(values) if fmt.saturates else ~np.isnan(values)
     # By value, -0 before 0, and the smallest code of each.
     order = np.lexsort((codes[numbers], ~np.signbit(values[numbers]), values[numbers]))
     ordered, owners = values[numbers][order], codes[numbers][order]
@@ -97,10 +96,9 @@ def bounded_list(
 ) -> ValueList:
     """The list of ascending values; without `bounds` nearest rounding changes half way between two values."""
     ends = values.astype(np.float64)
-    if np.isinf(ends[-1]):
-        ends[-1] = 2 * ends[-2] - ends[-3]
-    if np.isinf(ends[0]):
-        ends[0] = 2 * ends[1] - ends[2]
+    finite = ends[np.isfinite(ends)]
+    ends[ends == np.inf] = _next_value(finite)
+    ends[ends == -np.inf] = -_next_value(-finite[::-1])
     middle = (ends[1:] + ends[:-1]) / 2 if bounds is None else bounds
     twins = np.flatnonzero((values[1:] == 0) & (values[:-1] == 0))
     nearest_to_zero = int(np.argmin(np.abs(values))) + len(twins)
@@ -113,6 +111,14 @@ def bounded_list(
         ends=torch.from_numpy(ends),
         minus_zero=int(twins[0]) if len(twins) else -1,
     )
+
+
+def _next_value(values: np.ndarray) -> float:
+    """The number that would follow ascending values, whose steps stay or double with each power of two."""
+    last, step = values[-1], values[-1] - values[-2]
+    half = np.searchsorted(values, last / 2)
+    doubles = 0 < half < len(values) and values[half] == last / 2 and 2 * (values[half] - values[half - 1]) == step
+    return float(2 * values[half + 1] if doubles else last + step)
 
 
 def encode_listed(x: Tensor, fmt: "Format", mode: Mode, key: Key) -> Tensor:
