@@ -30,7 +30,7 @@ def command(format_text: str, values: tuple[str, ...], rounding: str | None, see
       presilicon quantize e5m2 1.1 -70000 nan
       presilicon quantize "bfp(mantissa=4, group=4)" 0.1 0.2 3 4
     """
-    from presilicon.formats import Key, describe, parse, parse_rounding
+    from presilicon.formats import Key, describe, parse, parse_rounding, special_results
 
     fmt = parse(format_text)
     numbers = [_number(value) for value in values]
@@ -38,9 +38,11 @@ def command(format_text: str, values: tuple[str, ...], rounding: str | None, see
     descriptions = describe(numbers, fmt, mode, Key(seed=seed))
     if as_json:
         plain = [{name: _plain(item) for name, item in asdict(description).items()} for description in descriptions]
-        print_json(format=str(fmt), bits_per_element=fmt.bits_per_element, values=plain)
+        specials = dict(zip(("infinity", "-infinity", "nan"), map(_plain, special_results(fmt)), strict=True))
+        print_json(format=str(fmt), bits_per_element=fmt.bits_per_element, specials=specials, values=plain)
         return
-    click.echo(f"{fmt}: {fmt.bits_per_element:g} bits per number")
+    up, down, nan = map(_show, special_results(fmt))
+    click.echo(f"{fmt}: {fmt.bits_per_element:g} bits per number; inf becomes {up}, -inf {down}, nan {nan}")
     header = ("given", "value", "error", "code", "bits", "below", "above", "scale")
     rows = [
         (

@@ -7,7 +7,7 @@ tensor([3.1406])
 """
 
 from presilicon.formats.codes import BlockCodes, decode, encode
-from presilicon.formats.describe import Description, describe
+from presilicon.formats.describe import Description, describe, special_results
 from presilicon.formats.families.block import BlockFloat
 from presilicon.formats.families.fixed import Fixed
 from presilicon.formats.families.float import Float
@@ -93,6 +93,7 @@ __all__ = [
     "register_unit",
     "rounder",
     "short_name",
+    "special_results",
     "split_over_threads",
     "tensor_core",
     "typed_operand",

@@ -85,6 +85,18 @@ def describe(
     return described
 
 
+def special_results(fmt: Format) -> tuple[float, float, float]:
+    """What infinity, -infinity and NaN become in a format, each alone in its block.
+
+    >>> from presilicon.formats import parse
+    >>> special_results(parse("e5m2")), special_results(parse("e4m3fn")), special_results(parse("fp4_e2m1"))
+    ((inf, -inf, nan), (nan, nan, nan), (6.0, -6.0, 0.0))
+    """
+    results = (quantize(torch.tensor([value]), fmt.as_row()).item() for value in (math.inf, -math.inf, math.nan))
+    up, down, nan = results
+    return up, down, nan
+
+
 def _fields(code: int, fmt: Format) -> tuple[Field, ...]:
     digits = f"{code:0{fmt.bits}b}"
     fields, start = [], 0

@@ -1,11 +1,13 @@
 """The other families: what they say of themselves, what cannot exist, and how they show single numbers."""
 
+import math
 import pickle
 
 import pytest
 
 from presilicon.base import FormatError
-from presilicon.formats import NAMED_FORMATS, Fixed, describe, parse
+from presilicon.formats import NAMED_FORMATS, Fixed, describe, parse, special_results
+from presilicon.formats.kernels.reference import quantize_value
 
 SPELLINGS = [
     "fixed(8, 4)", "fixed(integer=4, fraction=3, signed=false, overflow=wrap)", "int(8, scale=0.1)", "bfp(4)",
@@ -94,6 +96,15 @@ def test_describe_shows_fields_error_and_neighbours() -> None:
     assert [(f.name, f.bits) for f in first.fields] == [("integer", "0011"), ("fraction", "01")]
     assert first.error == pytest.approx(-0.05, abs=1e-6)
     assert (second.value, second.below, second.above) == (-8.0, None, -7.75)
+
+
+ALONE = [name for name, fmt in NAMED_FORMATS.items() if not fmt.has_shared_scales]
+
+
+@pytest.mark.parametrize("name", [*ALONE, "table(0, 1, 2, inf)", "table(-1, 0, 1)", "lns(5, 3)", "posit(8, 1)"])
+def test_what_specials_become_is_what_the_reference_says(name: str) -> None:
+    judged = [quantize_value(value, parse(name)) for value in (math.inf, -math.inf, math.nan)]
+    assert list(map(str, special_results(parse(name)))) == list(map(str, judged))
 
 
 def test_describe_blocks() -> None:

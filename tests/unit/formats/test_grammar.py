@@ -16,8 +16,26 @@ def test_names_take_changed_options() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "spelling"),
+    [
+        ("table(-1, 0, 1)", "table(values=[-1.0, 0.0, 1.0])"),
+        ("table(1, -1)", "table(values=[-1.0, 1.0])"),
+        ("table(1, 2, inf)", "table(values=[1.0, 2.0, inf])"),
+        ("table([1, 2, inf], overflow=infinity)", "table(values=[1.0, 2.0, inf])"),
+        ("table(-inf, 1, 2, overflow=saturate)", "table(values=[-inf, 1.0, 2.0], overflow=saturate)"),
+    ],
+)
+def test_a_table_is_spelt_by_its_values(text: str, spelling: str) -> None:
+    assert str(parse(text)) == spelling
+    assert parse(spelling) == parse(text)
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("table(1, 2, overflow=infinity)", ["needs inf among the values"]),
+        ("table(1, inf)", ["2 to 65536 different numbers, not 1"]),
+        ("table(1, nan)", ["as in table(values=[-1, 0, 1, inf])"]),
         ("int32", ["unknown format", "fixed(32, 0)"]),
         ("int(32)", ["from 2 to 24", "fixed(32, 0)"]),
         ("int16", ["unknown format", "write int(16)"]),

@@ -32,7 +32,9 @@ _DEFAULT_OVERFLOW: dict[str, Overflow] = {
 class Float(Format):
     """Sign, `exponent` bits, `mantissa` bits.
 
-    Every value of the format must be a float32: exponents from -126 to 127, steps of at least 2^-149.
+    Every value of the format must be a float32: exponents from -126 to 127, steps of at least 2^-149. NaN stays NaN
+    where `specials` has a code for it, and becomes what `nan` says elsewhere. Infinities become what `overflow` says,
+    like numbers beyond the largest.
 
     >>> e5m2 = Float(5, 2)
     >>> e5m2.max, e5m2.min_normal, e5m2.min_subnormal
