@@ -4,9 +4,10 @@ import sys
 from typing import IO, Any
 
 from presilicon.base import ConfigError, format_number, format_percent, json_text, meaning_changes, pick
-from presilicon.records import Comparison, EvaluationEvent, Result, SeedFinished, SeedRestored
+from presilicon.records import Comparison, EvaluationEvent, FindingEvent, Result, SeedFinished, SeedRestored
 from presilicon.report.charts.figure import render_figure
 from presilicon.report.document import from_plain
+from presilicon.report.findings import explain, first_finding
 from presilicon.report.page.page import render_page
 from presilicon.report.table import render_table
 from presilicon.runs import StoredRun, watch_run
@@ -41,6 +42,11 @@ def print_run(run: StoredRun, file: IO[str] | None = None) -> None:
             target.write(
                 f"  {event.design} seed {event.seed}: {event.steps} steps, {event.ending}, {_tested(run, event)}\n"
             )
+            finding = first_finding(
+                found for found in run.events(FindingEvent) if (found.design, found.seed) == (event.design, event.seed)
+            )
+            if finding is not None and event.ending != "target" and run.comparison() is None:
+                target.write(f"    {explain(finding)}\n")
     if run.comparison() is not None:
         target.write("\n" + render_table(comparison_of(run)))
     report = run.path / "report.html"

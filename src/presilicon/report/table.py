@@ -8,6 +8,7 @@ from presilicon.base import columns, count_scale, format_area, format_bytes, for
 from presilicon.records import Comparison, Result
 from presilicon.report.arrivals import HEADER, arrival_rows
 from presilicon.report.fairness import notes_on
+from presilicon.report.findings import miss_reasons
 from presilicon.report.headline import headline
 from presilicon.report.intervals import NEVER, format_ends, format_interval, format_metric, metric_of, rank
 from presilicon.report.sensitivity import render_sensitivity
@@ -89,7 +90,7 @@ def render_table(comparison: Comparison) -> str:
     for index, row in enumerate(grid.rows):
         mark = MARK if grid.best is not None and index == 0 else " "
         rows.append((f"{mark} {row[0].line}", *(cell.line for cell in row[1:])))
-    notes = [*_notes(grid), *notes_on(comparison), *_sensitivity(comparison)]
+    notes = [*_notes(grid), *miss_reasons(comparison), *notes_on(comparison), *_sensitivity(comparison)]
     return "\n".join([*columns(rows), *_arrivals(comparison), "", headline(comparison), *notes]) + "\n"
 
 
@@ -122,7 +123,7 @@ def rich_table(comparison: Comparison, console: "Console") -> "RenderableType":
     for table in (_rich_grid(_stack(grid), between="\n"), _rich_grid(grid, between=" ")):
         if Measurement.get(console, console.options.update(max_width=10_000), table).maximum <= console.width:
             widest = table
-    notes = "\n".join([*_notes(grid), *notes_on(comparison)])
+    notes = "\n".join([*_notes(grid), *miss_reasons(comparison), *notes_on(comparison)])
     tail = [Text(headline(comparison), style="bold"), *([Text(notes, style="dim")] if notes else [])]
     tail += [Text(line) for line in _sensitivity(comparison)]
     arrivals = [Text("\n".join(_arrivals(comparison)))] if arrival_rows(comparison) else []

@@ -39,6 +39,19 @@ def test_runs_are_named_tagged_listed_and_compared(invoke) -> None:
         assert len(refused.err.strip().splitlines()) == 1
 
 
+def test_a_run_that_misses_its_target_says_what_was_found_first(invoke, tmp_path) -> None:
+    coarse = ["--set", "numerics.activation=fixed(1, 4)", "--seeds", "1", "--max-steps", "40", "--target", "0.999"]
+    evaluated = invoke("evaluate", "fp32-systolic", "--workload", "digits-mlp", "--jobs", "1", *coarse)
+    shown, document = invoke("runs", "show").out, invoke("runs", "show", "--json").document
+    (first, *_) = document["result"]["designs"][0]["seeds"][0]["findings"]
+    assert first["step"] == 0
+    sentence = f"fp32-systolic, seed 0: first finding, at step 0: {first['message']}."
+    assert sentence in evaluated.out
+    assert sentence in shown
+    (page,) = (tmp_path / "runs").glob("*/report.html")
+    assert "fp32-systolic, seed 0: first finding, at step 0" in page.read_text().replace("\N{NO-BREAK SPACE}", " ")
+
+
 def test_a_bad_name_is_refused_before_anything_is_trained(invoke, tmp_path) -> None:
     refused = invoke("evaluate", "fp8-systolic", *TRAIN, "--name", "a b")
     assert refused.code == 2

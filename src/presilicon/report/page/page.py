@@ -21,6 +21,7 @@ from presilicon.report.fairness import (
     remark_sentences,
     verdict_on,
 )
+from presilicon.report.findings import explain, first_finding, miss_reasons
 from presilicon.report.headline import energy_parts, headline_parts
 from presilicon.report.intervals import ENERGY, NEVER, TIME, format_goal, format_metric, metric_of
 from presilicon.report.page.instrument import render_instrument
@@ -48,7 +49,7 @@ def render_page(comparison: Comparison, watcher: Watcher | None = None) -> str:
         subline=sentence(energy_parts(comparison)),
         facts=_facts(designs),
         bars=render_bars(designs, TIME) + render_bars(designs, ENERGY),
-        table=_table(comparison) + _targets(comparison),
+        table=_table(comparison) + _findings(comparison) + _targets(comparison),
         seeds=_seeds(designs),
         curves=_curves(designs),
         caption=_caption(designs),
@@ -143,6 +144,11 @@ def _table(comparison: Comparison) -> str:
     return _table_of(_head([title.capitalize() for title in grid.header]), rows, "The designs, soonest first")
 
 
+def _findings(comparison: Comparison) -> str:
+    """The first finding of each design that did not hold the target."""
+    return "".join(f'<p class="note">{prose(text)}</p>' for text in miss_reasons(comparison))
+
+
 def _targets(comparison: Comparison) -> str:
     """Table of all targets with samples and updates; empty if it would add nothing."""
     rows = [_row(name, texts) for name, *texts in arrival_rows(comparison)]
@@ -161,6 +167,7 @@ def _seeds(designs: Sequence[Result]) -> str:
         f"Test {metric_of(designs)}",
         "Steps",
         "Ending",
+        "First finding",
     )
     rows = []
     for result in designs:
@@ -173,6 +180,7 @@ def _seeds(designs: Sequence[Result]) -> str:
                 format_metric(seed.accuracy, result),
                 format_count(seed.steps),
                 seed.ending,
+                ("" if seed.steps_to_accuracy else explain(first_finding(seed.findings), seed.reason)) or "-",
             ]
             rows.append(_row(result.name, texts))
     return _table_of(_head(titles), rows, "Every seed of every design")
