@@ -51,6 +51,7 @@ def diff(left: str, right: str, as_json: bool) -> None:
 @click.option("--numerics", default="fp32", metavar="NAME", help="Formats of everything else.")
 @repeated("--layers", default=("*",), show_default=False, metavar="PATTERN", help="Layers to try.")
 @click.option("--by-role", is_flag=True, help="Try weights, activations and errors one by one.")
+@click.option("--lift", is_flag=True, help="Ask which layer a wider FORMAT than that of --numerics helps most.")
 @click.option("--threshold", default=0.1, help="Largest relative error of the gradients that passes.")
 @json_option
 def sensitivity(
@@ -59,6 +60,7 @@ def sensitivity(
     numerics: str,
     layers: tuple[str, ...],
     by_role: bool,
+    lift: bool,
     threshold: float,
     as_json: bool,
 ) -> None:
@@ -68,6 +70,7 @@ def sensitivity(
     from presilicon.workloads import load_workload
 
     result = workload_sensitivity(
-        load_workload(workload), formats, load_numerics(numerics), layers=layers, by_role=by_role, threshold=threshold
-    )
+        load_workload(workload), formats, load_numerics(numerics), layers=layers, by_role=by_role, lift=lift,
+        threshold=threshold,
+    )  # fmt: skip
     print_document("sensitivity", to_plain(result), f"{result}\n", as_json)

@@ -315,6 +315,10 @@ class Emulation:
         if name in self._loaded:
             part.load_state_dict(self._loaded.pop(name))
 
+    def part(self, name: str) -> Stateful | None:
+        """The part that was added under a name."""
+        return self._parts.get(name)
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that the numerics carry from one step to the next; empty if they carry nothing.
 

@@ -18,6 +18,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Numbers beyond the largest value, whether they become infinite, NaN or the largest value."""
     underflow: float = 0.5
     """Nonzero numbers that become zero."""
+    negligible: float = 2.0**-24
+    """A tensor whose largest number is at most this share of the largest in its role and step may underflow."""
 
 
 class TensorStatistics(Struct, frozen=True, kw_only=True):

@@ -122,6 +122,11 @@ class FormatSensitivity(Struct, frozen=True, kw_only=True):
     """The most sensitive first: by the metric in the narrowest format, then in the next."""
     trials: tuple[FormatTrial, ...]
     """In the order in which the layers run."""
+    lift: bool = False
+    """Whether the formats are wider than those of the model, and trials are compared with the model in float32: then
+    the layer that comes closest in the widest format is the first."""
+    unlifted: float | None = None
+    """The metric of the model as it is, where layers are lifted; None also if it is not finite."""
 
     def __str__(self) -> str:
         sizes = {(trial.subject, trial.format): trial.size(self.metric) for trial in self.trials}
@@ -134,7 +139,10 @@ class FormatSensitivity(Struct, frozen=True, kw_only=True):
             rows.append([entry.layer or "(root)", *roles, entry.narrowest or "none", *cells])
         lines = columns(rows, left=range(len(header) - len(self.formats)))
         what = "relative error of the gradients" if self.metric == "gradient_error" else "relative change of the loss"
-        return "\n".join([f"{self.name}: {what}, one layer at a time; at most {self.threshold:g} passes", *lines])
+        how = "one layer at a time"
+        if self.lift:
+            how = f"to float32, one layer lifted at a time ({_cell(self.unlifted) or 'not finite'} as it is)"
+        return "\n".join([f"{self.name}: {what}, {how}; at most {self.threshold:g} passes", *lines])
 
 
 def _cell(value: float | None) -> str:

@@ -148,6 +148,8 @@ class Monitor(Recorder):
         self._failures: dict[tuple[Any, ...], Failure] = {}
         self._alive: dict[tuple[str, int], Tensor] = {}
         """Whether each unit was ever nonzero, by layer and number of units."""
+        self._largest: dict[tuple[int, MonitoredRole], float] = {}
+        """The largest number in each role of the last step."""
         self._steps: list[int] = []
         self._logged: int | None = None
         emulation.recorders += (self,)
@@ -213,14 +215,21 @@ class Monitor(Recorder):
 
     def _read(self) -> None:
         """Move what was recorded to the host."""
-        for entry in self.drain():
+        entries = list(self.drain())
+        for entry in entries:
             if isinstance(entry, Rounding):
                 label = short_name(entry.format.along(-1))
                 key = (entry.layer, entry.role, entry.product)
                 self._totals.setdefault(key, _Totals(label)).add(entry, label)
-            for failure in failures_of(entry, self._limits):
+                kind_of = entry.step, entry.role
+                self._largest[kind_of] = max(entry.measurement.largest, self._largest.get(kind_of, 0.0))
+        for entry in entries:
+            largest = self._largest[entry.step, entry.role] if isinstance(entry, Rounding) else 0.0
+            for failure in failures_of(entry, self._limits, largest):
                 kind = (failure.layer, failure.role, failure.product, failure.symptom)
                 self._failures.setdefault(kind, failure)
+        last = self._steps[-1] if self._steps else -1
+        self._largest = {key: largest for key, largest in self._largest.items() if key[0] >= last}
 
     # Results
 

@@ -131,12 +131,15 @@ _PLURALS: dict[MonitoredRole, str] = {
 }
 
 
-def failures_of(entry: Rounding | ModuleRun, limits: Limits) -> Iterator[Failure]:
-    """The failures that a recorded tensor shows."""
-    yield from _failures_of_rounding(entry, limits) if isinstance(entry, Rounding) else _failures_of_module(entry)
+def failures_of(entry: Rounding | ModuleRun, limits: Limits, largest: float = 0.0) -> Iterator[Failure]:
+    """The failures that a recorded tensor shows; `largest` is the largest number in its role and step."""
+    if isinstance(entry, Rounding):
+        yield from _failures_of_rounding(entry, limits, largest)
+    else:
+        yield from _failures_of_module(entry)
 
 
-def _failures_of_rounding(rounding: Rounding, limits: Limits) -> Iterator[Failure]:
+def _failures_of_rounding(rounding: Rounding, limits: Limits, largest: float) -> Iterator[Failure]:
     numbers, label = rounding.measurement, short_name(rounding.format.along(-1))
     subject = f"{_PLURALS.get(rounding.role, rounding.role)} of {rounding.layer or 'the model'}"
     if rounding.product is not None:
@@ -147,7 +150,7 @@ def _failures_of_rounding(rounding: Rounding, limits: Limits) -> Iterator[Failur
     if above > limits.overflow:
         text = f"{_percent(above)} {_beyond(rounding.format)}, largest {numbers.largest:.2g}"
         yield _failure(rounding, "overflow", f"{subject} overflow {label}: {text}", label)
-    if numbers.underflow > limits.underflow:
+    if numbers.underflow > limits.underflow and numbers.largest > limits.negligible * largest:
         text = f"{_percent(numbers.underflow)} of the nonzero become 0, largest {numbers.largest:.2g}"
         yield _failure(rounding, "underflow", f"{subject} underflow {label}: {text}", label)
 

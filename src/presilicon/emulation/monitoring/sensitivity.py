@@ -33,13 +33,15 @@ def format_sensitivity(
     layers: str | Iterable[str] = "*",
     roles: Iterable[Role] = _ROLES,
     by_role: bool = False,
+    lift: bool = False,
     metric: SensitivityMetric = "gradient_error",
     threshold: float = 0.1,
     progress: bool | None = None,
 ) -> FormatSensitivity:
     """Put one layer at a time in each format, and measure how the loss, the layer's output and the gradients change.
 
-    Everything else computes as it is: in float32, or in the numerics of an emulated model at its current step. Weights,
+    Everything else computes as it is: in float32, or in the numerics of an emulated model at its current step, under
+    its loss scale. With `lift`, the question is which layer of an emulated model a wider format helps most. Weights,
     gradients, buffers, random states and the step count are left as they were, also if an error is raised.
 
     Args:
@@ -50,12 +52,14 @@ def format_sensitivity(
         layers: patterns of layer names, as in the overrides of numerics.
         roles: the roles that are put in the format: weight, activation, error, gradient.
         by_role: try each role on its own.
+        lift: compare with the model in float32, and rank first the layer that comes closest to it in the format.
         metric: what is compared with the threshold: the relative error of the gradients or change of the loss.
         threshold: the largest metric that a layer may have in its narrowest format.
         progress: show a progress bar; by default on a terminal.
 
     Raises:
-        ConfigError: the batch, a format, a role or a pattern is not possible, or the loss is no finite number.
+        ConfigError: the batch, a format, a role or a pattern is not possible, the loss is no finite number, or a model
+            that is not emulated is to be lifted.
 
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -73,11 +77,14 @@ def format_sensitivity(
         raise unknown("metric", metric, get_args(SensitivityMetric))
     if not isinstance(model, nn.Module):
         raise ConfigError(f"format_sensitivity takes a torch.nn.Module, not {type(model).__name__}")
+    if lift and emulation_of(model) is None:
+        raise ConfigError("lift asks which layer of an emulated model to lift: call emulate_(model, numerics) first")
     step = TrialStep(model, batch, loss)
     with _emulated(model) as own, preserved(model) as start, warnings.catch_warnings():
         warnings.simplefilter("ignore", UncoveredWarning)
         selection = select_layers(layers, model, own.ends)
-        trials = Trials(model, own, step, start)
+        trials = Trials(model, own, step, start, lift=lift)
+        unlifted = trials.as_it_is().size(metric) if lift else None
         subjects = trials.subjects(selection, chosen, by_role)
         runs = [(subject, role_format) for subject in subjects for role_format in role_formats]
         results = tuple(trials.run(*run) for run in _shown(runs, progress))
@@ -88,8 +95,10 @@ def format_sensitivity(
         metric=metric,
         threshold=threshold,
         formats=names,
-        layers=tuple(_rank(results, metric, threshold)),
+        layers=tuple(_rank(results, metric, threshold, lift)),
         trials=results,
+        lift=lift,
+        unlifted=unlifted if unlifted is None or math.isfinite(unlifted) else None,
     )
 
 
@@ -143,14 +152,17 @@ def _shown(runs: "Sequence[tuple[Subject, RoleFormat]]", progress: bool | None) 
     return track(runs, "formats by layer", console=Console(stderr=True), transient=True)
 
 
-def _rank(trials: Sequence[FormatTrial], metric: SensitivityMetric, threshold: float) -> Iterator[LayerSensitivity]:
-    """The subjects of trials, the most sensitive first."""
+def _rank(
+    trials: Sequence[FormatTrial], metric: SensitivityMetric, threshold: float, lift: bool
+) -> Iterator[LayerSensitivity]:
+    """The subjects of trials, the most sensitive first; with `lift` the one that comes closest to float32."""
     by_subject: dict[tuple[str, Role | None], list[FormatTrial]] = {}
     for trial in trials:
         by_subject.setdefault(trial.subject, []).append(trial)
 
     def sensitivity(own: list[FormatTrial]) -> list[float]:
-        return [-trial.size(metric) for trial in sorted(own, key=lambda trial: trial.bits)]
+        sizes = [trial.size(metric) for trial in sorted(own, key=lambda trial: trial.bits)]
+        return sizes[::-1] if lift else [-size for size in sizes]
 
     for own in sorted(by_subject.values(), key=sensitivity):
         passing = [trial for trial in own if trial.size(metric) <= threshold]

@@ -17,8 +17,9 @@ from presilicon.designs import Numerics, Override, RoleFormat, unmatched_pattern
 from presilicon.emulation.attach import lent_to
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.monitoring.recorder import Recorder
+from presilicon.emulation.scaling import AdaptiveScale
 from presilicon.emulation.site import LayerPlan
-from presilicon.formats import short_name
+from presilicon.formats import Format, parse, short_name
 from presilicon.records import Ends, FormatTrial, MonitoredRole, Role
 from presilicon.workloads import named_layers
 
@@ -113,6 +114,9 @@ def _describe(value: Any) -> str:
     return f"a {type(value).__name__}" + (f" of {len(value)}" if isinstance(value, tuple | list) else "")
 
 
+_TRIED: tuple[Role, ...] = ("weight", "activation", "error", "gradient")
+
+
 class Subject(NamedTuple):
     """What is put in a format: a layer, and roles of it."""
 
@@ -196,20 +200,27 @@ def _floating(output: Any) -> list[Tensor]:
 class Trials:
     """Training steps of a model in which one layer has another format."""
 
-    def __init__(self, model: nn.Module, own: Emulation, step: TrialStep, start: Snapshot) -> None:
+    def __init__(
+        self, model: nn.Module, own: Emulation, step: TrialStep, start: Snapshot, *, lift: bool = False
+    ) -> None:
+        """With `lift` trials are compared with the model in float32, else with the model as it is."""
         self._model, self._own, self._step, self._start = model, own, step, start
+        self._scale = AdaptiveScale(own.numerics.loss_scale)
+        own_scale = own.part("loss_scale")
+        if isinstance(own_scale, AdaptiveScale):
+            self._scale.load_state_dict(own_scale.state_dict())
         self._modules = dict(named_layers(model))
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._seen = _Roles()
         self._outputs: dict[str, list[list[Tensor]]] = {}
-        trial = _TrialEmulation(own)
-        trial.recorders = (self._seen,)
+        reference = self._in_float32() if lift else _TrialEmulation(own)
+        reference.recorders = (self._seen,)
         hooks = [
             module.register_forward_hook(_Collect(self._outputs.setdefault(name, [])))
             for name, module in self._modules.items()
         ]
         try:
-            loss, self._gradients = self._measure(trial)
+            loss, self._gradients = self._measure(reference)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -217,6 +228,19 @@ class Trials:
         self._norm = math.sqrt(sum(float(gradient.double().square().sum()) for gradient in self._gradients))
         if not math.isfinite(self.loss) or not math.isfinite(self._norm):
             raise ConfigError(f"the loss ({self.loss:g}) or its gradients are not finite before any format is changed")
+
+    def _in_float32(self) -> Emulation:
+        """The model with all of its operands and gradients in float32."""
+        trial = _TrialEmulation(self._own)
+        for layer in self._modules:
+            for role in _TRIED:
+                trial.set_format(layer, role, RoleFormat(parse("float32")))
+        return trial
+
+    def as_it_is(self) -> FormatTrial:
+        """A step in which no layer has another format."""
+        loss, gradients = self._measure(_TrialEmulation(self._own))
+        return self._trial("", None, None, loss, gradients, None)
 
     def subjects(self, layers: frozenset[str], roles: Sequence[Role], by_role: bool) -> list[Subject]:
         """The layers that multiply, with their roles, in the order in which they run."""
@@ -240,28 +264,54 @@ class Trials:
             loss, gradients = self._measure(trial)
         finally:
             hook.remove()
+        return self._trial(subject.layer, subject.role, role_format.format, loss, gradients, noise.sqnr_db())
+
+    def _trial(
+        self,
+        layer: str,
+        role: Role | None,
+        fmt: Format | None,
+        loss: float,
+        gradients: list[Tensor],
+        sqnr_db: float | None,
+    ) -> FormatTrial:
         cosine, error = self._compare(gradients)
         is_finite = math.isfinite(loss)
         return FormatTrial(
-            layer=subject.layer,
-            role=subject.role,
-            format=short_name(role_format.format),
-            bits=role_format.format.bits_per_element,
+            layer=layer,
+            role=role,
+            format="" if fmt is None else short_name(fmt),
+            bits=0.0 if fmt is None else fmt.bits_per_element,
             loss=loss if is_finite else None,
             loss_change=(loss - self.loss) / (abs(self.loss) or 1.0) if is_finite else None,
-            sqnr_db=noise.sqnr_db(),
+            sqnr_db=sqnr_db,
             gradient_cosine=cosine,
             gradient_error=error,
         )
 
     def _measure(self, trial: Emulation) -> tuple[float, list[Tensor]]:
-        """Loss and gradients, with the random numbers and buffers that every trial begins with."""
+        """Loss and gradients, with the random numbers and buffers that every trial begins with.
+
+        The loss scale begins as that of the model, and falls as in training until the gradients are finite.
+        """
+        scale = deepcopy(self._scale)
         self._start.restore()
         with lent_to(self._model, trial):
             loss = self._step.run()
-            gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
-        return float(loss.detach()), [
-            torch.zeros_like(parameter) if gradient is None else gradient.detach().to_dense()
+            gradients = self._gradients_of(loss, scale)
+            while torch.isfinite(loss) and scale.factor > 1 and not all(g.isfinite().all() for g in gradients):
+                before = scale.factor
+                if scale.update(False) == before:
+                    break
+                gradients = self._gradients_of(loss, scale)
+        return float(loss.detach()), gradients
+
+    def _gradients_of(self, loss: Tensor, scale: AdaptiveScale) -> list[Tensor]:
+        """The gradients of a loss, computed from the scaled loss and divided by the scale."""
+        scaled = scale.scaled(loss)
+        gradients = torch.autograd.grad(scaled, self._parameters, allow_unused=True, retain_graph=scale.is_active)
+        return [
+            torch.zeros_like(parameter) if gradient is None else gradient.detach().to_dense() / scale.factor
             for parameter, gradient in zip(self._parameters, gradients, strict=True)
         ]
 

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from presilicon.emulation.monitoring.recorder import ModuleRun, Recorder, Rounding
 from presilicon.emulation.monitoring.statistics import Measurement
 from presilicon.formats import Format
-from presilicon.records import BugClass, Finding, MonitoredRole, RoleShares
+from presilicon.records import BugClass, Finding, Limits, MonitoredRole, RoleShares
 
 UNDERFLOW, OVERFLOW, SATURATION = 0.5, 0.001, 0.05
 """Shares of a layer's numbers above which rounding is reported."""
+_NEGLIGIBLE = Limits().negligible
 
 
 class Probe(Recorder):
@@ -145,11 +146,15 @@ class Probe(Recorder):
     def findings(self) -> Iterator[Finding]:
         """Findings for layers whose numbers underflow, overflow or saturate too often."""
         self._read()
+        largest: dict[MonitoredRole, float] = {}
+        for (_, role), numbers in self._measurements.items():
+            largest[role] = max(numbers.largest, largest.get(role, 0.0))
         for (layer, role), numbers in self._measurements.items():
+            matters = numbers.largest > _NEGLIGIBLE * largest[role]
             fmt = self._formats[layer, role]
             fits_data = fmt.is_blocked or getattr(fmt, "scale", None) in ("tensor", "channel")
             for symptom, share, limit, words in (
-                ("underflow", numbers.underflow, UNDERFLOW, "became zero"),
+                ("underflow", numbers.underflow * matters, UNDERFLOW, "became zero"),
                 ("overflow", numbers.overflow, OVERFLOW, "overflowed"),
                 ("saturation", numbers.saturation, SATURATION, "were held at the largest value"),
             ):

@@ -18,6 +18,7 @@ from presilicon.designs import Numerics, Override
 from presilicon.emulation import emulate_, emulation_of
 from presilicon.emulation.monitoring.monitor import Monitor
 from presilicon.emulation.monitoring.statistics import Measurement, Row, _measure_any, _measure_finite, measure
+from presilicon.emulation.training.probe import Probe
 from presilicon.formats import parse, quantize
 from presilicon.records import Limits, MonitorReport, RoleStatistics
 
@@ -290,6 +291,32 @@ def test_the_first_failure_is_named_in_words() -> None:
     order = [(each.step, each.layer, each.symptom) for each in monitor.report().failures]
     assert order[0] == (2, "0", "overflow")
     assert (2, "0", "non-finite") not in order[:1]
+
+
+class Branches(nn.Module):
+    """Two layers, of which the error of the first is smaller by a factor."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.small, self.large, self.factor = nn.Linear(4, 3), nn.Linear(4, 3), factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.large(x).sum() + self.factor * self.small(x).sum()
+
+
+@pytest.mark.parametrize(("factor", "fails"), [(5e-15, False), (2.0**-30, False), (2.0**-20, True), (1.0, False)])
+def test_a_tensor_that_is_negligible_among_its_kind_is_no_failure(factor: float, fails: bool) -> None:
+    model = emulate_(Branches(factor), FP8)
+    probe = Probe(0)
+    with ps.monitor(model) as monitor:
+        emulation_of(model).recorders += (probe,)
+        model(torch.ones(2, 4)).backward()
+    assert (monitor.first_failure is not None) == fails
+    assert [(each.layer, each.role) for each in probe.findings()] == [("small", "error")] * fails
+    everything = Limits(negligible=0.0)
+    with ps.monitor(model, limits=everything) as strict:
+        model(torch.ones(2, 4)).backward()
+    assert (strict.first_failure is not None) == (factor < 1)
 
 
 def test_a_module_that_makes_infinities_is_the_first_failure_and_underflow_has_a_limit() -> None:

@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import presilicon as ps
 from presilicon.base import ConfigError
-from presilicon.designs import Numerics, RoleFormat
+from presilicon.designs import LossScale, Numerics, Override, RoleFormat
 from presilicon.emulation import emulate_, emulation_of
 from presilicon.formats import parse
 from presilicon.records import FormatSensitivity, FormatTrial
@@ -299,3 +299,59 @@ def test_a_mistake_leaves_a_plain_model_plain() -> None:
 def test_an_unknown_metric_is_refused() -> None:
     with pytest.raises(ConfigError, match='unknown metric "loss": Allowed: gradient_error, loss_change'):
         ps.format_sensitivity(two_layers(), batch_of(), FORMATS, loss=functional.mse_loss, metric="loss")
+
+
+def gradients_of(model: nn.Module, x: Tensor, target: Tensor) -> Tensor:
+    gradients = torch.autograd.grad(functional.mse_loss(model(x), target), list(model.parameters()))
+    return torch.cat([gradient.ravel() for gradient in gradients]).double()
+
+
+@pytest.mark.parametrize("kind", ["static", "dynamic"])
+def test_the_loss_scale_of_the_numerics_scales_the_errors_of_every_trial(kind: str) -> None:
+    x, target = batch_of()
+    small = 2.0**-14
+    rule = LossScale(kind=kind, initial=1 / small)
+    lifted = emulate_(two_layers(), Numerics(error="e5m2", loss_scale=rule))
+    found = ps.format_sensitivity(lifted, (x, target), ["e4m3"], loss=lambda o, t: small * functional.mse_loss(o, t))
+    plain = emulate_(two_layers(), Numerics(error="e5m2"))
+    wanted = ps.format_sensitivity(plain, (x, target), ["e4m3"], loss=functional.mse_loss)
+    assert [trial.gradient_error for trial in found.trials] == [trial.gradient_error for trial in wanted.trials]
+    assert [layer.layer for layer in found.layers] == [layer.layer for layer in wanted.layers]
+
+
+def test_a_dynamic_scale_falls_until_the_gradients_are_finite() -> None:
+    numerics = Numerics(error="e5m2", loss_scale=LossScale(kind="dynamic", initial=2.0**15))
+    model, (x, target) = emulate_(two_layers(), numerics), batch_of()
+
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        return 64 * functional.mse_loss(output, target)
+
+    found = ps.format_sensitivity(model, (x, target), ["e4m3"], loss=loss)
+    assert all(trial.gradient_error is not None for trial in found.trials)
+    scaler = ps.LossScaler(model)
+    assert scaler.get_scale() == 2.0**15
+    static = msgspec.structs.replace(numerics, loss_scale=LossScale(kind="static", initial=2.0**15))
+    with pytest.raises(ConfigError, match="are not finite before any format is changed"):
+        ps.format_sensitivity(emulate_(two_layers(), static), (x, target), ["e4m3"], loss=loss)
+
+
+def test_a_lifted_layer_is_compared_with_the_model_in_float32() -> None:
+    x, target = batch_of()
+    narrow = Numerics(weight="mxfp4", activation="mxfp4", error="mxfp4")
+    found = ps.format_sensitivity(
+        emulate_(two_layers(), narrow), (x, target), ["bfloat16", "e4m3"], loss=functional.mse_loss, lift=True
+    )
+    exact = gradients_of(two_layers(), x, target)
+
+    def error_of(numerics: Numerics) -> float:
+        return float((gradients_of(emulate_(two_layers(), numerics), x, target) - exact).norm() / exact.norm())
+
+    assert found.unlifted == pytest.approx(error_of(narrow))
+    for trial in found.trials:
+        wide = Override(layers=trial.layer, weight=trial.format, activation=trial.format, error=trial.format)
+        assert trial.gradient_error == pytest.approx(error_of(msgspec.structs.replace(narrow, overrides=(wide,))))
+    errors = [trial_of(found, layer.layer, "bfloat16").gradient_error for layer in found.layers]
+    assert errors == sorted(errors)
+    assert "as it is)" in str(found)
+    with pytest.raises(ConfigError, match="lift asks which layer of an emulated model"):
+        ps.format_sensitivity(two_layers(), (x, target), ["bfloat16"], loss=functional.mse_loss, lift=True)
