@@ -29,6 +29,8 @@ def validate(designs: tuple[str, ...], settings: tuple[str, ...]) -> None:
             with located(name):
                 check_taps(design.instrument)
         click.echo(f"{name}: ok ({design.name})")
+        for remark in design.numerics.remarks():
+            click.echo(f"{name}: {remark}", err=True)
 
 
 @command.command("show")

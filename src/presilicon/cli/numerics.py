@@ -19,8 +19,10 @@ def validate(recipes: tuple[str, ...]) -> None:
     from presilicon.designs import load_numerics
 
     for name in recipes:
-        load_numerics(name)
+        numerics = load_numerics(name)
         click.echo(f"{name}: ok")
+        for remark in numerics.remarks():
+            click.echo(f"{name}: {remark}", err=True)
 
 
 @command.command("show")

@@ -160,8 +160,8 @@ class Machine(Extensible):
         return ("the machine does not skip zeros: it gains no time or energy from the zeros that training makes",)
 
     def numerics_remarks(self, numerics: "Numerics") -> tuple[str, ...]:
-        """Sentences for the result on parts of the numerics that are emulated but not in the price."""
-        remarks: list[str] = []
+        """Sentences for the result on formats that are biased, and on what is emulated but not in the price."""
+        remarks: list[str] = [*numerics.remarks()]
         if any(part.product(phase).hadamard for part in numerics.variants() for phase in PRODUCT_PHASES):
             remarks.append("the Hadamard transforms of operands are emulated; their additions are not in the price")
         units = {mac.unit for mac in numerics.macs() if mac.unit}

@@ -22,6 +22,7 @@ from presilicon.formats import (
     parse,
     parse_rounding,
     parse_unit,
+    short_name,
     tensor_core,
 )
 from presilicon.operators import Operator
@@ -378,6 +379,22 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             or any(part.mac_of(phase).is_stochastic for phase in PHASES)
             for part in self.variants()
         )
+
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences on formats that do not keep what their rounding promises, in any layer at any step.
+
+        >>> print(*Numerics(error=RoleFormat(parse("mxfp4"), "stochastic")).remarks())  # doctest: +ELLIPSIS
+        error mxfp4 (stochastic) is biased toward zero: its scales clip ...; those of mxfp4(scale=ceil) do not
+        """
+        clipped: dict[str, None] = {}
+        for part in self.variants():
+            for role in ROLES:
+                for role_format in (part.format_of(role), *(part.operand(role, phase) for phase in PRODUCT_PHASES)):
+                    better = role_format.format.unclipped
+                    if better is not None and role_format.is_stochastic:
+                        words = "is biased toward zero: its scales clip the largest numbers of a block"
+                        clipped[f"{role} {role_format} {words}; those of {short_name(better)} do not"] = None
+        return tuple(clipped)
 
     def in_force(self, layer: str, step: int = 0, ends: Ends = Ends()) -> "Numerics":
         """The numerics of one layer at one step, with no overrides left. Emulation and simulation both ask here.

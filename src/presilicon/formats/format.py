@@ -115,6 +115,13 @@ class Format(ABC):
         return False
 
     @property
+    def unclipped(self) -> "Format | None":
+        """The same format with scales that hold all numbers, if those of this one clip the largest; random rounding is
+        biased where they do.
+        """
+        return None
+
+    @property
     def saturates(self) -> bool:
         """Whether nothing that is rounded becomes infinite, in a format that is listed by its values."""
         return False

@@ -139,6 +139,20 @@ def test_stochastic_block_float_is_unbiased() -> None:
     assert rounded.mean().item() == pytest.approx(0.3, abs=1.5e-3)
 
 
+@pytest.mark.parametrize("scale", ["floor", "even", "ceil", "rceil"])
+@pytest.mark.parametrize("element", ["e4m3fn", "e5m2", "fp6_e2m3", "fp4_e2m1", "float(3, 0, specials=none)"])
+def test_a_format_says_whether_its_scales_clip(element: str, scale: str) -> None:
+    fmt = parse(f"mx({element}, block=1, scale={scale})")
+    largest = torch.linspace(1, 2, 4001)[:-1].unsqueeze(1)
+    clips = bool((quantize(largest, fmt, rounding="up") < largest).any())
+    assert clips == (fmt.unclipped is not None)
+    for each in (fmt, fmt.unclipped or fmt):
+        rounded = torch.cat([quantize(largest, each, rounding="stochastic", key=Key(seed)) for seed in range(40)])
+        errors = rounded - largest.repeat(40, 1)
+        deviation = float(errors.mean() / (errors.std() / len(errors) ** 0.5))
+        assert deviation < -10 if each.unclipped else abs(deviation) < 4
+
+
 def test_float64_blocks_are_rounded_once() -> None:
     x = torch.tensor([1.0, 0.125 + 2.0**-40, 0.125], dtype=torch.float64)
     assert quantize(x, BlockFloat(3)).tolist() == [1.0, 0.25, 0.0]

@@ -5,7 +5,7 @@ import torch
 from msgspec.structs import replace
 
 from presilicon.base import ConfigError
-from presilicon.designs import Change, Design, Override, RoleFormat, load_design
+from presilicon.designs import Change, Design, Override, ProductNumerics, RoleFormat, load_design
 from presilicon.formats import MacUnit, parse, quantize
 from presilicon.records import Gemm
 from presilicon.simulation import area, simulate, simulate_gemm
@@ -86,6 +86,23 @@ def test_parts_of_a_unit_that_have_no_price_are_named(setting: str) -> None:
     assert plain.machine.numerics_remarks(plain.numerics) == ()
     (remark,) = other.machine.numerics_remarks(other.numerics)
     assert "a multiplier and an adder" in remark
+
+
+@pytest.mark.parametrize(
+    ("rounding", "fmt", "named"),
+    [
+        ("stochastic", "mxfp4", "mxfp4(scale=ceil)"),
+        ("stochastic(bits=8)", "mxfp8_e4m3(scale=even)", "mxfp8_e4m3(scale=ceil)"),
+        ("stochastic", "mxfp4(scale=ceil)", None),
+        ("stochastic", "mxint8", None),
+        ("nearest-even", "mxfp4", None),
+    ],
+)
+def test_random_rounding_that_scales_bias_is_named_with_the_scale_that_does_not(rounding, fmt, named) -> None:
+    design = load_design("bf16-systolic")
+    coarse = replace(design.numerics, weight_grad=ProductNumerics(error=RoleFormat(parse(fmt), rounding)))
+    added = set(design.machine.numerics_remarks(coarse)) - set(design.machine.numerics_remarks(design.numerics))
+    assert [named in remark for remark in added] == ([True] if named else [])
 
 
 @pytest.mark.parametrize("recipe", ["nvfp4", "fp8-chunked"])

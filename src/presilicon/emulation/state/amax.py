@@ -1,11 +1,13 @@
 """Delayed scaling: the scale of a tensor follows the largest magnitudes that it had in earlier passes."""
 
+from copy import deepcopy
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from presilicon.base import ConfigError
 from presilicon.designs import RoleFormat
 from presilicon.formats import Scaled
 
@@ -23,9 +25,29 @@ class AmaxHistories:
         self._tables: dict[str, _Table] = {}
         self._order: Tensor | None = None
         """The rows of all tables in the order that the processes agreed on."""
+        self._lacks_passes = False
+        """Whether this is a copy of histories that had recorded nothing, and has recorded nothing since."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "AmaxHistories":
+        fresh = memo[id(self)] = AmaxHistories()
+        fresh._tables, fresh._order = deepcopy((self._tables, self._order), memo)
+        fresh._lacks_passes = not any(bool(table.history.any() | table.in_use.any()) for table in self._tables.values())
+        return fresh
 
     def scale_amax(self, name: str, x: Tensor, role_format: RoleFormat, *, record: bool) -> Tensor:
-        """The magnitude that the scale of tensor `name` follows in this pass; `record` that of `x` for later ones."""
+        """The magnitude that the scale of tensor `name` follows in this pass; `record` that of `x` for later ones.
+
+        Raises:
+            ConfigError: a copy that was made before the first pass is evaluated, as torch's `AveragedModel` does.
+        """
+        if self._lacks_passes and not record:
+            raise ConfigError(
+                f'layer "{name.partition("/")[0]}": delayed scales follow earlier training passes, and this copy of '
+                "the model (as in AveragedModel) was made before the first; load those of the trained model: "
+                "averaged.module.load_state_dict(entry, strict=False) with entry = "
+                '{"presilicon_state": model.state_dict()["presilicon_state"]}'
+            )
+        self._lacks_passes = False
         fmt, rule = role_format.format, role_format.amax_rule or "max"
         assert isinstance(fmt, Scaled)
         key = f"{role_format.amax_history} {rule} {x.device}"
@@ -54,7 +76,7 @@ class AmaxHistories:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        self._tables, self._order = {}, None
+        self._tables, self._order, self._lacks_passes = {}, None, False
         for key, saved in state.items():
             length, rule, device = key.split()
             table = self._tables[key] = _Table(int(length), rule, torch.device(device))

@@ -59,6 +59,11 @@ class Mx(ElementFields, PowerBlocks):
         }
 
     @property
+    def unclipped(self) -> "Mx | None":
+        """With `scale=ceil`: the rules `floor` and `even` leave a block's largest number beyond the largest float."""
+        return replace(self, scale="ceil") if self.scale in ("floor", "even") and self.element.is_float else None
+
+    @property
     def group_size(self) -> int:
         """Numbers in a block."""
         return self.block

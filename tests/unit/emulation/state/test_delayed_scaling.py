@@ -7,8 +7,10 @@ import pytest
 import torch
 from tests.oracles.delayed_scaling import Delayed
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.checkpoint import checkpoint
 
+from presilicon.base import ConfigError
 from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation import emulate_, emulation_of
 from presilicon.formats import parse, quantize
@@ -51,6 +53,29 @@ def test_every_product_has_the_scales_of_transformer_engine(length, rule, margin
         assert torch.equal(input_grad, ex @ wx)
         assert torch.equal(weight_grad, ex.t() @ ax)
     assert clipped > 0
+
+
+def test_an_averaged_model_is_refused_until_it_has_the_scales_of_the_trained_one() -> None:
+    torch.manual_seed(0)
+    model = emulate_(nn.Sequential(nn.Linear(8, 5)), numerics())
+    averaged, x = AveragedModel(model), torch.randn(6, 8) * 1000
+    for _ in range(3):
+        model(x).sum().backward()
+        averaged.update_parameters(model)
+    with pytest.raises(ConfigError, match=r'layer "0": delayed scales follow .* \(as in AveragedModel\)'):
+        averaged.eval()(x)
+    averaged.module.load_state_dict({"presilicon_state": model.state_dict()["presilicon_state"]}, strict=False)
+    assert torch.equal(averaged(x), model.eval()(x))
+
+
+def test_copies_that_have_passes_or_train_are_not_refused() -> None:
+    model, x = emulate_(nn.Sequential(nn.Linear(8, 5)), numerics()), torch.randn(6, 8)
+    fresh = copy.deepcopy(model)
+    fresh(x).sum().backward()
+    assert torch.equal(fresh.eval()(x), model.eval()(x))  # one pass: both have the scale 1
+    model.train()(x).sum().backward()
+    model(x).sum().backward()
+    assert torch.equal(copy.deepcopy(model).eval()(x), model.eval()(x))
 
 
 def test_evaluation_uses_the_scales_and_does_not_change_them() -> None:
