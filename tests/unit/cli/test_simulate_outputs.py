@@ -170,8 +170,10 @@ def test_times_of_another(invoke, tmp_path) -> None:
 @pytest.mark.parametrize(
     "step",
     [
+        ["h200"],
         ["h200", "--set", "machine.launch=eager"],
         ["dgx-1"],
+        ["bf16-mesh"],
         ["caterpillar-large", "--set", "machine.schedule=pipelined"],
         ["bf16-systolic", "--checkpoint", "2"],
     ],
@@ -181,8 +183,11 @@ def test_what_we_wrote_comes_back_unchanged(invoke, tmp_path, step) -> None:
     ours = invoke(*command, "--json")
     (tmp_path / "ours.json").write_text(ours.out)
     theirs = invoke(*command, "--times", "ours.json", "--trace", "t.json", "--json").document
-    for figure in ("time_s", "energy_j", "cycles", "memory_bytes", "waiting_s"):
-        assert theirs[figure] == pytest.approx(ours.document[figure]), figure
+    assert theirs.pop("times")["ops_given"] == len(theirs["ops"])
+    document = ours.document
+    kept = theirs.pop("checkpointing", {}), document.pop("checkpointing", {})
+    assert kept[0].items() <= kept[1].items()  # without the time of another tool's step that keeps all
+    assert theirs == document
 
 
 def test_a_clock_must_be_one_and_have_times(invoke, tmp_path) -> None:

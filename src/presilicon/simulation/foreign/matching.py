@@ -74,7 +74,8 @@ def put_times(cost: Cost, matched: MatchedTimes) -> tuple[Cost, Coverage]:
 
     Ops keep their order and the gaps between them. Ops that overlap (in a pipeline) do so row by row; the step ends
     with the longest row and the wait after it. A time for the whole step stretches gaps as well as ops. An op with a
-    given time counts as computing all that time, bound by `given`.
+    given time, bound by `given`, computes for the same share of it as of ours, or in all of it if its cycles are other
+    ones; our own figures change nothing.
 
     The energy of an op is the given one, or ours with leakage adjusted to the new time. Energy outside ops (waiting for
     the host, adding up gradients between chips) stays ours, unless the step was given as a whole. Given energies cannot
@@ -83,6 +84,8 @@ def put_times(cost: Cost, matched: MatchedTimes) -> tuple[Cost, Coverage]:
     Raises:
         ConfigError: the figures add up to more than a float can hold.
     """
+    if matched.whole is None and all(_is_ours(op, matched.ops.get(op.name)) for op in cost.ops):
+        return cost, _coverage(cost, matched, sum(match.energy_j is not None for match in matched.ops.values()))
     timed, time_s = _lay_out(cost, matched)
     ops, components, energies = _put_energies(cost, timed, time_s, matched)
     energy_j = sum(components.values())
@@ -100,16 +103,29 @@ def put_times(cost: Cost, matched: MatchedTimes) -> tuple[Cost, Coverage]:
         cost, time_s=time_s, energy_j=energy_j, cycles=cycles, energy_by_component_j=components, ops=tuple(ops),
         measured=None,
     )  # fmt: skip
-    share = sum(op.time_s for op in present) / max(time_s, _busy_s(ops)) if time_s else 0.0
-    return changed, Coverage(
+    return changed, _coverage(changed, matched, energies)
+
+
+def _coverage(cost: Cost, matched: MatchedTimes, energies: int) -> Coverage:
+    """The share of a step with the matched times that came from their file."""
+    present = [op for op in cost.ops if op.name in matched.ops]
+    share = _busy_s(present) / max(cost.time_s, _busy_s(cost.ops)) if cost.time_s else 0.0
+    return Coverage(
         source=matched.times.source,
         kind=matched.times.kind,
         ops_given=len(present),
         ops=len(cost.ops),
-        time_share=share if whole is None else 1.0,
+        time_share=share if matched.whole is None else 1.0,
         energies_given=energies,
         unmatched=matched.unmatched,
         unmatched_s=matched.unmatched_s,
+    )
+
+
+def _is_ours(op: OpCost, match: OpTime | None) -> bool:
+    """Whether what is given of an op is nothing or our own figures."""
+    return match is None or (
+        match.time_s == op.time_s and match.energy_j in (None, op.energy_j) and match.cycles in (None, op.cycles)
     )
 
 
@@ -168,7 +184,9 @@ def _lay_out(cost: Cost, matched: MatchedTimes) -> tuple[list[OpCost], float]:
         op, lane = cost.ops[position], lanes[position]
         start_s = now_s[lane] + max(0.0, op.start_s - old_s[lane]) * waits
         match = matched.ops.get(op.name)
-        new = replace(op, start_s=start_s) if match is None else _retimed(op, match, start_s)
+        new = replace(op, start_s=start_s)
+        if match is not None and not (whole is None and _is_ours(op, match)):
+            new = _retimed(op, match, start_s)
         old_s[lane], now_s[lane] = op.end_s, new.end_s
         placed[position] = new
     if whole is not None and len(matched.ops) == sum(op.name in matched.ops for op in placed):
@@ -178,14 +196,23 @@ def _lay_out(cost: Cost, matched: MatchedTimes) -> tuple[list[OpCost], float]:
 
 
 def _retimed(op: OpCost, match: OpTime, start_s: float) -> OpCost:
+    longer = match.time_s / op.time_s if op.time_s and match.time_s else 1.0
+    compute_s = op.compute_s * longer
+    if not op.time_s or match.cycles not in (
+        None,
+        0,
+        op.cycles,
+    ):  # it computes in all of its cycles
+        compute_s = match.time_s
     return replace(
         op,
         start_s=start_s,
         time_s=match.time_s,
-        compute_s=match.time_s,
+        compute_s=compute_s,
         prefetched_s=0.0,
         cycles=op.cycles if match.cycles is None else match.cycles,
-        utilization=_utilization(op, match.time_s),
+        # The same useful work in another time.
+        utilization=min(1.0, op.utilization * op.compute_s / compute_s) if compute_s else op.utilization,
         bound="given",
     )
 
@@ -199,11 +226,6 @@ def _components(cost: Cost, replaced_j: float, changed_j: float) -> dict[str, fl
     if standing_j and standing_j + changed_j >= 0:
         return ours | {name: joules * (1 + changed_j / standing_j) for name, joules in standing.items()}
     return {name: joules * max(0.0, 1 + changed_j / total) for name, joules in ours.items()} if total else ours
-
-
-def _utilization(op: OpCost, time_s: float) -> float:
-    """The same useful work over the unit's capacity in the new time."""
-    return min(1.0, op.utilization * op.compute_s / time_s) if time_s else op.utilization
 
 
 def _match_names(cost: Cost, times: ForeignTimes) -> MatchedTimes:

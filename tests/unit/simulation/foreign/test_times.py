@@ -9,7 +9,7 @@ import pytest
 
 from presilicon.base import ConfigError
 from presilicon.designs import load_design
-from presilicon.records import Gemm, StepFacts
+from presilicon.records import ForeignTime, ForeignTimes, Gemm, StepFacts
 from presilicon.simulation import match_times, put_times, read_times, simulate
 from presilicon.workloads import capture_workload, load_workload
 
@@ -398,3 +398,16 @@ def test_a_step_in_cycles_has_those_cycles(linear_step, tmp_path) -> None:
     _, theirs, _ = put(linear_step(), path, clock_ghz=1.0)
     assert (theirs.cycles, theirs.time_s) == (12345, pytest.approx(12345e-9))
     assert sum(op.cycles for op in theirs.ops) == pytest.approx(12345, abs=len(theirs.ops))
+
+
+@pytest.mark.parametrize("name", ["h200", "bf16-systolic", "caterpillar-small"])
+def test_times_a_little_longer_than_ours_change_utilization_as_little(name) -> None:
+    graph, design = capture_workload(load_workload("digits-mlp"), 32), load_design(name)
+    ours = simulate(graph, design)
+    for factor in (1.0, 1.01, 2.0):
+        entries = tuple(ForeignTime(names=(op.name,), time_s=factor * op.time_s) for op in ours.ops)
+        times = ForeignTimes(source="by hand", kind="presilicon", matching="op", entries=entries)
+        theirs, coverage = put_times(ours, match_times(graph, ours, times))
+        assert theirs.utilization == pytest.approx(ours.utilization / factor)
+        assert coverage.ops_given == len(ours.ops)
+        assert (theirs == ours) == (factor == 1.0)
