@@ -70,7 +70,8 @@ method_option = repeated(
     "--method",
     "methods",
     metavar="NAME[.PARAMETER=VALUE]",
-    help="Training method of every design, or a parameter of one: see `presilicon list methods`.",
+    help="Training method of every design, or a parameter of one: see `presilicon list methods`. For designs with it "
+    "beside those without, --vary methods=none,NAME.",
 )
 
 numerics_option = click.option(

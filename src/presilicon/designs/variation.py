@@ -23,9 +23,9 @@ def vary_designs(
     """A design for each value of `PATH=VALUE,VALUE,...`; with several of these, for each combination.
 
     `settings`, `numerics` and `methods` apply to all of them, as in `load_design`; `method.NAME.parameter=VALUE,VALUE`
-    varies a parameter of a method. Each is called by its design and its values:
-    `bf16-systolic[machine.rows=32]`. Commas inside parentheses, brackets or quotes belong to a value. Without `vary`
-    it is the design itself.
+    varies a parameter of a method, and `methods=none,NAME,NAME+NAME` which are added to the design's own. Each is
+    called by its design and its values: `bf16-systolic[machine.rows=32]`. Commas inside parentheses, brackets or
+    quotes belong to a value. Without `vary` it is the design itself.
 
     Raises:
         ConfigError: a variation has no values, names a path that is set or varied already, or two combinations give the
@@ -47,14 +47,23 @@ def vary_designs(
         overlapping = [other for other in paths if _overlap(other, path.strip())]
         if overlapping:
             raise ConfigError(f'--vary "{variation}": {overlapping[0]} is set or varied already; give it once')
+        if path.strip() == "methods" and methods:
+            raise ConfigError(
+                f'--vary "{variation}": --method {methods[0]} is for every design already; give methods by one of them'
+            )
         paths.add(path.strip())
         axes.append([f"{path.strip()}={value}" for value in values])
     designs: list[Design] = []
     for combination in product(*axes):
         try:
+            chosen = [setting.removeprefix("methods=") for setting in combination if setting.startswith("methods=")]
+            names = [name.strip() for text in chosen for name in text.split("+") if text.strip() != "none"]
             own = [setting.removeprefix("method.") for setting in combination if setting.startswith("method.")]
-            others = [setting for setting in combination if not setting.startswith("method.")]
-            design = load_design(name_or_path, [*settings, *others], numerics=numerics, methods=[*methods, *own])
+            if chosen:  # a parameter alone would turn its method on, in designs that are to be without it
+                own = [setting for setting in own if setting.partition(".")[0] in names]
+            others = [setting for setting in combination if not setting.startswith(("method.", "methods="))]
+            added = [*methods, *names, *own]
+            design = load_design(name_or_path, [*settings, *others], numerics=numerics, methods=added)
         except ConfigError as error:
             raise ConfigError(_name_option(str(error), settings, combination)) from None
         if combination:

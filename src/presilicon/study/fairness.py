@@ -79,6 +79,9 @@ def fairness(results: Sequence[Result], *, strict: bool = False) -> Fairness:
             equal.append(words.format(_spell(amounts[0])))
         elif any(value != values[0] for value in values):  # otherwise only the batch size differs
             differing.append(f"{field}: {_by_design(results, values)}")
+    methods = [[method["name"] for method in _training(result)[0] or ()] for result in results]
+    if len(results) > 1 and methods[0] and all(names == methods[0] for names in methods):
+        equal.append(f"training with {' and '.join(methods[0])}")
     return Fairness(held_equal=tuple(equal), differing=tuple(differing), strict=strict)
 
 

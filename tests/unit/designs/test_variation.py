@@ -25,6 +25,18 @@ def test_numerics_apply_to_every_design() -> None:
     assert {str(design.numerics.weight) for design in designs} == {"float32"}
 
 
+def test_methods_vary_beside_a_design_without_any() -> None:
+    vary = ["methods=none,batch-growth,batch-growth+measure-zeros", "machine.rows=32,64"]
+    designs = vary_designs("bf16-systolic", ["machine.sram_kib=512"], vary)
+    names = [[method.member_name for method in design.methods] for design in designs]
+    assert names == [[], [], ["batch-growth"], ["batch-growth"], *[["batch-growth", "measure-zeros"]] * 2]
+    assert designs[2].name == "bf16-systolic[methods=batch-growth, machine.rows=32]"
+    [plain, grown] = vary_designs("bf16-systolic", vary=["methods=none,batch-growth", "method.batch-growth.factor=4"])
+    assert (plain.methods, [method.factor for method in grown.methods]) == ((), [4])
+    with pytest.raises(ConfigError, match="--method measure-zeros is for every design already"):
+        vary_designs("bf16-systolic", vary=["methods=none,batch-growth"], methods=["measure-zeros"])
+
+
 def test_without_a_variation_it_is_the_design_itself() -> None:
     assert vary_designs("bf16-systolic", ["machine.rows=8"]) == [load_design("bf16-systolic", ["machine.rows=8"])]
 

@@ -151,3 +151,6 @@ def test_designs_that_train_differently_do_not_claim_the_same_batches() -> None:
     assert "seeds 0 (the same initial weights)" in held
     assert "batch size 32 of the workload" in held
     assert "a budget of 2560 samples" in held
+    assert not any("batch-growth" in words for words in held)
+    both = [grown, msgspec.structs.replace(grown, name="other")]
+    assert "training with batch-growth" in ps.compare(both, workload, seeds=1).fairness.held_equal
