@@ -1,6 +1,7 @@
 """`presilicon simulate`: the cost of one training step, or one matrix product, on a design."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -135,12 +136,15 @@ def command(
     from presilicon.cli.simulate_outputs import StepOptions, print_products, print_steps
     from presilicon.designs import load_design, vary_designs
 
-    overrides, machine = list(settings), load_design(design).machine
+    made: list[str] = []
     if array is not None or dataflow is not None or fold_overlap is not None:
-        overrides += _array_settings(design, machine, array_sides, dataflow, fold_overlap)
-    if sides is not None:
-        overrides += machine.product_settings()
-    designs = vary_designs(design, overrides, vary, numerics=numerics, methods=methods)
+        made = _array_settings(design, load_design(design).machine, array_sides, dataflow, fold_overlap)
+    if sides is not None and dataflow is not None:
+        made.append("machine.transpose=free")  # a single product transposes nothing
+    try:
+        designs = vary_designs(design, [*settings, *made], vary, numerics=numerics, methods=methods)
+    except ConfigError as error:
+        raise ConfigError(_as_typed(str(error), made, array, dataflow, fold_overlap)) from None
     if len(designs) > 1:
         refuse_options(context, _SINGLE_DESIGN_OPTIONS, "is for one design; leave it or --vary out")
     counted = cast("Convention", convention)
@@ -160,6 +164,14 @@ def _array_settings(
             f"--array, --dataflow and --fold-overlap are for systolic arrays; the machine of {design} is a "
             f"{machine.kind}: change it with --set machine.FIELD=VALUE, or take a systolic design such as bf16-systolic"
         ) from None
+
+
+def _as_typed(message: str, made: Sequence[str], array: str | None, dataflow: str | None, overlap: bool | None) -> str:
+    """An error with the options that were typed in place of the settings that were made of them."""
+    options = {"--array": array, "--dataflow": dataflow}
+    typed = [f"{option} {value}" for option, value in options.items() if value is not None]
+    typed += [] if overlap is None else ["--fold-overlap" if overlap else "--no-fold-overlap"]
+    return message.replace(" ".join(made), " ".join(typed)) if made else message
 
 
 def _sizes(option: str, text: str, form: str, count: int, largest: int) -> tuple[int, ...]:

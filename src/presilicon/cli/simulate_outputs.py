@@ -63,6 +63,7 @@ def print_products(
 ) -> None:
     """Price one matrix product on each design; with `frames`, play it cell by cell on the only one."""
     gemm = Gemm(*sides)
+    designs = [msgspec.structs.replace(design, machine=design.machine.for_product()) for design in designs]
     if frames is not None:
         _write_frames(frames, gemm, designs[0])
     texts, talk, prices = [], [], []

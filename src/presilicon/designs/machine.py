@@ -185,9 +185,9 @@ class Machine(Extensible):
         """Figures of the machine that `simulate --gemm` prints beside the price."""
         return {"machine": self.kind}
 
-    def product_settings(self) -> tuple[str, ...]:
-        """`machine.FIELD=VALUE` settings with which a single product is priced, in place of a layer's three."""
-        return ()
+    def for_product(self) -> "Machine":
+        """The machine on which a single product is priced, in place of a layer's three."""
+        return self
 
     def array_settings(self, sides: tuple[int, int] | None, dataflow: str | None, overlap: bool | None) -> list[str]:
         """`machine.FIELD=VALUE` settings for another size, dataflow or fold overlap of the systolic array.

@@ -1,7 +1,6 @@
 """Sentences on the fairness of a comparison: what was held equal, who was faster, the cost of seeds that miss."""
 
 from collections.abc import Callable
-from math import inf
 
 from presilicon.base import format_joules, format_number, format_seconds
 from presilicon.records import Comparison, Interval, Pair, Probability, Result
@@ -36,13 +35,27 @@ def best_pairs(
 
 
 def format_ratio(ratio: Interval) -> str:
-    """A ratio with its interval; without it if there were too few seeds for one.
+    """A ratio with its interval; without it if there were too few seeds for one, one-sided if an end is infinite.
 
-    >>> format_ratio(Interval(1.3, 1.1, None)), format_ratio(Interval(1.3, 0.0, None))
-    ('1.3 (1.1-inf)', '1.3')
+    >>> [format_ratio(Interval(1.3, *ends)) for ends in ((1.1, 1.5), (1.1, None), (0.0, None))]
+    ['1.3 (1.1-1.5)', '1.3 (at least 1.1)', '1.3']
     """
-    median, low, high = (format_number(inf if end is None else end) for end in (ratio.median, ratio.low, ratio.high))
-    return median if (low, high) == ("0", "inf") else f"{median} ({low}-{high})"
+    median = "infinite" if ratio.median is None else format_number(ratio.median)
+    low = "" if not ratio.low else format_number(ratio.low)
+    if ratio.high is not None:
+        return f"{median} ({low or 0}-{format_number(ratio.high)})"
+    return f"{median} (at least {low})" if low else median
+
+
+def as_fast(ratio: Interval) -> str:
+    """A ratio of times in words, also where one design misses the seeds that the other reaches.
+
+    >>> as_fast(Interval(1.3, 1.1, 1.5)), as_fast(Interval(None, 0.0, None))
+    ('1.3 (1.1-1.5) times as fast', 'arriving on most seeds, where the other does not')
+    """
+    if ratio.median is None:
+        return "arriving on most seeds, where the other does not"
+    return f"{format_ratio(ratio)} times as fast" if ratio.median else "missing most seeds, where the other arrives"
 
 
 def verdict_on(pair: Pair) -> str:
@@ -71,7 +84,7 @@ def pair_sentence(pair: Pair) -> str:
     'a is faster than b on 4 of 5 seeds (1 tie); its median is lower with probability 0.97, sign test p = 0.125.'
     """
     ties = f" ({pair.ties} {'tie' if pair.ties == 1 else 'ties'})" if pair.ties else ""
-    ratio = "" if pair.time_ratio is None else f", {format_ratio(pair.time_ratio)} times as fast"
+    ratio = "" if pair.time_ratio is None else f", {as_fast(pair.time_ratio)}"
     verdict = "" if pair.time_ratio is None else f"; {verdict_on(pair)}"
     return (
         f"{pair.first} is faster than {pair.second} on {pair.wins} of {pair.seeds} seeds{ties}{ratio}; its median is "

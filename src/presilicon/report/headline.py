@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from presilicon.base import joules_scale, seconds_scale
 from presilicon.records import Comparison, Pair, Result, excludes_one
-from presilicon.report.fairness import best_pairs, format_ratio, verdict_on
+from presilicon.report.fairness import as_fast, best_pairs, verdict_on
 from presilicon.report.intervals import FEW_SEEDS, format_goal, format_interval, format_metric, rank
 
 
@@ -72,12 +72,12 @@ def _winner(best: Result, others: Sequence[Result], pairs: Sequence[Pair]) -> _S
     if pair is None or pair.time_ratio is None:
         sentence = [_name(best), f" has the lowest median time to {goal}, ", _time(best), " against "]
         return [*sentence, _time(second), " for ", _name(second)]
-    ratio = Part("value", format_ratio(pair.time_ratio))
+    ratio = Part("value", as_fast(pair.time_ratio))
     if pair.is_decided and pair.time_ratio.low is not None and pair.time_ratio.low > 1:
-        sentence = [_name(best), f" reaches {goal} in ", _time(best), ", ", ratio, " times as fast as ", _name(second)]
+        sentence = [_name(best), f" reaches {goal} in ", _time(best), ", ", ratio, " as ", _name(second)]
         return [*sentence, " (", _time(second), "); ", verdict_on(pair), *_undecided(pairs[1:])]
     sentence = [_name(best), f" has the lowest median time to {goal}, ", _time(best), " against ", _time(second)]
-    return [*sentence, " for ", _name(second), "; seed by seed it is ", ratio, " times as fast, ", verdict_on(pair)]
+    return [*sentence, " for ", _name(second), "; seed by seed it is ", ratio, ", ", verdict_on(pair)]
 
 
 def _undecided(pairs: Sequence[Pair]) -> _Sentence:

@@ -51,8 +51,8 @@ class Trial:
         if ratio is None:
             notes.append("neither arrives")
         else:
-            low, high = ("inf" if end is None else f"{end:.3g}" for end in (ratio.low, ratio.high))
-            notes += [f"{low} to {high}"] if (low, high) != ("0", "inf") else []
+            low, high = ("infinite" if end is None else f"{end:.3g}" for end in (ratio.low, ratio.high))
+            notes += [f"{low} to {high}"] if (low, high) != ("0", "infinite") else []
             notes += [f"{over} misses the target"] if ratio.median is None else []
         return Reproduced(
             quantity, "x", published, None if ratio is None else ratio.median,

@@ -91,7 +91,7 @@ def simulate(
 def simulate_gemm(gemm: Gemm, design: Design, *, convention: Convention = "exact") -> OpCost:
     """The cost of one matrix product as a forward product: A in the format of activations, B in that of weights.
 
-    It belongs to a layer that is neither the first nor the last.
+    It belongs to a layer that is neither the first nor the last, and runs on one chip.
 
     >>> from presilicon.designs import load_design
     >>> cost = simulate_gemm(Gemm(m=512, k=256, n=128), load_design("bf16-systolic"))
@@ -115,7 +115,8 @@ def simulate_gemm(gemm: Gemm, design: Design, *, convention: Convention = "exact
         gemm=gemm,
     )
     # Master weights in the format of the weights: a single product has no copy of the weights to make.
-    plain = replace(design, numerics=replace(design.numerics, master=design.numerics.weight))
+    numerics = replace(design.numerics, master=design.numerics.weight)
+    plain = replace(design, numerics=numerics, machine=design.machine.for_product())
     graph = StepGraph(name="gemm", batch_size=gemm.m, ops=(op,), ends=Ends(first="another", last="another"))
     return simulate(graph, plain, convention=convention).ops[0]
 

@@ -147,3 +147,21 @@ def test_the_largest_product_is_priced(price) -> None:
 def test_what_the_price_of_a_product_leaves_out_is_said(invoke) -> None:
     assert "MAC unit" in invoke("simulate", "h200", *GEMM, "--set", "numerics.mac.accumulate=float16").out
     assert "computed densely" in invoke("simulate", "bf16-systolic", *GEMM, "--set", "machine.sparsity.zeros=2:4").out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--set", "machine.rows=-1"),
+        ("--array", "32x32", "--set", "numerics.weight=float7"),
+        ("--dataflow", "row-stationary"),
+        ("--dataflow", "output-stationary", "--fold-overlap", "--array", "8x8", "--method", "fast"),
+    ],
+)
+def test_an_error_names_no_setting_that_was_not_typed(invoke, arguments) -> None:
+    found = invoke("simulate", "bf16-systolic", *GEMM, *arguments)
+    assert found.code == 2
+    with_settings = found.err.partition(": ")[2].partition(",")[0].partition(" with ")[2]
+    assert with_settings
+    for word in with_settings.replace("with ", "").split():
+        assert word in arguments

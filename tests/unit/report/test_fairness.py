@@ -1,8 +1,11 @@
+from itertools import product
+
 from msgspec.structs import replace
 
-from presilicon.records import Comparison, Probability
+from presilicon.records import Comparison, Probability, SeedResult
 from presilicon.report import render_page, render_table
-from presilicon.report.fairness import best_pairs, fairness_sentence, miss_sentence
+from presilicon.report.fairness import best_pairs, fairness_sentence, miss_sentence, pair_sentence
+from presilicon.study.pairs import compare_seeds
 
 
 def test_the_table_ends_with_what_was_held_equal(judged):
@@ -53,3 +56,27 @@ def test_a_design_that_never_arrives_has_no_expected_time(mixed):
         "0 [0-0.43]: with restarts it would never reach it, as far as these seeds show."
     )
     assert miss_sentence(mixed.designs[3]) == ""
+
+
+def test_seeds_that_never_arrive_are_told_without_infinities() -> None:
+    """Every pattern of arrivals of two designs over three seeds."""
+    for own in product([1.0, None], repeat=3):
+        for other in product([2.0, None], repeat=3):
+            one, two = ([seed_of(n, time_s) for n, time_s in enumerate(times_s)] for times_s in (own, other))
+            pair = compare_seeds("a", one, "b", two)
+            for way in (pair, pair.swapped):
+                sentence = pair_sentence(way)
+                assert " inf" not in sentence
+                assert "(inf" not in sentence
+    never = compare_seeds("a", [seed_of(n, 1.0) for n in range(3)], "b", [seed_of(n, None) for n in range(3)])
+    assert pair_sentence(never) == (
+        "a is faster than b on 3 of 3 seeds, arriving on most seeds, where the other does not; its median is lower "
+        "with probability 1, sign test p = 0.25; not decided: about 6 paired seeds would separate them."
+    )
+
+
+def seed_of(number: int, time_s: float | None) -> SeedResult:
+    return SeedResult(
+        seed=number, steps_to_accuracy=time_s, time_to_accuracy_s=time_s, energy_to_accuracy_j=time_s, accuracy=0.9,
+        steps=100, ending="budget", curve=(),
+    )  # fmt: skip

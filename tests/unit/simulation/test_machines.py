@@ -62,5 +62,5 @@ def test_only_a_systolic_machine_has_an_array(design) -> None:
         kind.array_settings((4, 4), None, None)
     with pytest.raises(ConfigError, match="cells of a systolic array"):
         kind.play_product(Gemm(2, 2, 2))
-    assert kind.product_settings() == ()
+    assert kind.for_product() == kind
     assert kind.describe_product() == {"machine": kind.kind}

@@ -6,7 +6,7 @@ from statistics import median
 import pytest
 from scipy.stats import wilcoxon
 
-from presilicon.records import Interval, SeedResult
+from presilicon.records import Interval, SeedResult, excludes_one
 from presilicon.study.pairs import compare_seeds, ratio_interval, seeds_needed, signed_rank_tail, undecided
 
 
@@ -156,8 +156,20 @@ def test_no_number_of_seeds_separates_equal_medians() -> None:
 
 
 def test_missed_seeds_need_noethers_number() -> None:
-    # All sums positive: (1.96 + 0.84)^2 / (3 / 4) = 10.5.
-    assert seeds_needed([0.1, 0.2, math.inf]) == 11
+    # All sums positive, though one seed is lost: (1.96 + 0.84)^2 / (3 / 4) = 10.5.
+    assert seeds_needed([-0.1, 0.2, math.inf, math.inf]) == 11
     # Two of six sums negative, one opposite pair of infinities: p = (3 + 0.5) / 6.
     logs = [math.inf, -math.inf, 0.2, 0.1]
     assert seeds_needed(logs) == math.ceil(7.849 / (3 * (3.5 / 6 - 0.5) ** 2))
+
+
+def test_as_many_seeds_as_are_said_to_separate_designs_of_which_one_wins_every_seed_do() -> None:
+    for logs in ([math.inf] * 3, [0.1, 0.2, math.inf], [-math.inf, -0.5], [math.inf, math.inf, 0.01, 0.02]):
+        needed = seeds_needed(logs)
+        assert needed is not None
+        decided = [
+            excludes_one(ratio)
+            for count in (needed - 1, needed)
+            if (ratio := ratio_interval((logs * needed)[:count], 0.95)) is not None
+        ]
+        assert decided == [False, True]

@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from presilicon.base import ConfigError, FormatError
 from presilicon.designs import Design, Label, Machine, MachineStep, Numerics, StepPrice, Technology, UpdateRule
@@ -176,6 +177,10 @@ class RooflineMachine(
         if self.area_mm2 is None:
             return Area(parts_mm2={}, how="not known: the machine gives none")
         return Area(parts_mm2={"dies": self.area_mm2 * self.chips}, how="as the machine gives it")
+
+    def for_product(self) -> Machine:
+        """A single product runs on one of its chips."""
+        return replace(self, chips=1)
 
     def rate(self, a: Format, b: Format) -> tuple[str, MatrixRate]:
         """Name and rate of the fastest unit that holds both operands exactly.

@@ -5,6 +5,7 @@ from math import inf
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from presilicon.base import ConfigError
 from presilicon.designs import Design, Machine, MachineStep, StepPrice, Technology, load_technology
@@ -237,9 +238,9 @@ class SystolicMachine(
             "objective": self.objective,
         }
 
-    def product_settings(self) -> tuple[str, ...]:
+    def for_product(self) -> Machine:
         """A single product uses nothing transposed."""
-        return ("machine.transpose=free",)
+        return replace(self, transpose="free")
 
     def array_settings(self, sides: tuple[int, int] | None, dataflow: str | None, overlap: bool | None) -> list[str]:
         """Settings for those that are given; the dataflow is that of all three products."""
