@@ -128,9 +128,14 @@ class MeasuredBasis(Struct, frozen=True, kw_only=True):
     device: str
     """On which they were measured."""
     known: float
-    """Share of the time of products in layers that were measured themselves, at some batch size."""
+    """Share of the time of products in layers that were measured themselves, in their format, at some batch size."""
     is_transferred: bool
     """Whether the step runs on another chip than that."""
+    unmeasured: tuple[str, ...] = ()
+    """Formats of products of the step that were not measured on any chip: they are taken to stay as far behind their
+    limits as bfloat16."""
+    has_fp8: bool = False
+    """Whether one of them has 8 bits and an exponent."""
     checks: StepChecks | None = None
     """Measured steps of networks with such a share; None if there are none on this chip, launched in this way."""
 
@@ -139,7 +144,14 @@ class MeasuredBasis(Struct, frozen=True, kw_only=True):
         """The basis as a sentence."""
         text = f"{self.known:.0%} of the time of products is in layers that were measured on {self.device}"
         if self.is_transferred:
-            return f"{text}, and how far they stay behind their limits is carried over to this chip"
+            text += ", and how far they stay behind their limits is carried over to this chip"
+        if self.unmeasured:
+            fp8 = "; FP8 is not measured here, and published whole layers take about 2.3 times as long as this"
+            names = " and ".join(self.unmeasured)
+            text += f"; none is in {names}, which is taken to stay as far behind its limits as bfloat16"
+            return text + (fp8 if self.has_fp8 else "")
+        if self.is_transferred:
+            return text
         if self.known < 0.99:
             text += " (`characterize-gpu --workload`, or `-cpu`, measures the others)"
         if self.checks is None:

@@ -62,6 +62,8 @@ class Kernel(Struct, frozen=True, kw_only=True):
     op: Op
     features: Features = Features((), ())
     """Where its efficiency is looked up."""
+    stands_for: str = ""
+    """Format of its operands, where no kernel in it was measured and the measured ones of another stand in for it."""
     format: str = ""
     """Format of the matrix unit that it runs on; empty for none."""
     product_s: float = 0.0
@@ -158,6 +160,7 @@ def _kernel(
         return Kernel(
             op=op,
             features=features,
+            stands_for=_unmeasured(unit),
             format=unit,
             product_s=product_s * factor,
             fill=fill,
@@ -165,15 +168,17 @@ def _kernel(
             size_bytes=_product_bytes(gemm, layout) if gemm is not op.gemm else layout.size_bytes(op, attention.scores),
             extras=() if fused else extras + _bias(op, layout, machine),
         )
-    bits, passes = layout.main_bits(op), 2 if _divides_alone(op, machine) else 1
+    bits, passes, stands_for = layout.main_bits(op), 2 if _divides_alone(op, machine) else 1, ""
     if op.convolution is not None:
         assert op.gemm is not None  # depthwise: outside the matrix units, but some kernels still follow their format
-        features = features_of_product(op, op.gemm, _format_of_depthwise(op, machine, formats, bits), machine.layout)
+        stands_for, unit = _formats_of_depthwise(op, machine, formats, bits)
+        features = features_of_product(op, op.gemm, unit, machine.layout)
     else:
         features = features_of_move(op, _class_of(op), bits, machine.layout)
     return Kernel(
         op=op,
         features=features,
+        stands_for=stands_for,
         flops=float(op.flops) * passes,
         size_bytes=layout.size_bytes(op) * passes,
         launches=_launches(op, layout, machine),
@@ -281,12 +286,21 @@ def _is_depthwise(op: Op) -> bool:
     return op.convolution is not None and op.convolution.groups == op.convolution.in_channels > 1
 
 
-def _format_of_depthwise(op: Op, machine: RooflineMachine, formats: StepFormats, bits: float) -> str:
-    """The format that a depthwise convolution is measured in; chips without such a unit compute it all the same."""
+def _unmeasured(unit: str) -> str:
+    """A unit's format if tables have none of its products, else nothing."""
+    return "" if _measured_unit(unit) == unit else unit
+
+
+def _formats_of_depthwise(op: Op, machine: RooflineMachine, formats: StepFormats, bits: float) -> tuple[str, str]:
+    """The unmeasured format of a depthwise convolution, or nothing, and the one that it is looked up in.
+
+    Chips without such a unit compute it all the same.
+    """
     try:
-        return _measured_unit(_unit(op, machine, formats)[0])
+        unit = _unit(op, machine, formats)[0]
     except ConfigError:
-        return "bfloat16" if bits <= 16 else "float32"
+        return "", "bfloat16" if bits <= 16 else "float32"
+    return _unmeasured(unit), _measured_unit(unit)
 
 
 def _unit(op: Op, machine: RooflineMachine, formats: StepFormats) -> tuple[str, MatrixRate]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from presilicon.base import MICRO, PICO, ConfigError
 from presilicon.designs import MachineStep, StepPrice, op_cost
+from presilicon.formats import parse
 from presilicon.records import MeasuredBasis, OpCost, TensorRef
 from presilicon.simulation.execution import updated
 from presilicon.simulation.roofline.efficiency import Activity, KernelRate, load_efficiency
@@ -193,13 +194,19 @@ def _basis(kernels: Sequence[Kernel], spans: Sequence[Span], machine: RooflineMa
     total_s = sum(span.time_s for _, span in products)
     if efficiency.layers is None or not total_s:
         return None
-    known = sum(span.time_s for kernel, span in products if efficiency.knows(kernel.features)) / total_s
+    known_s = sum(
+        span.time_s for kernel, span in products if not kernel.stands_for and efficiency.knows(kernel.features)
+    )
+    known, unmeasured = known_s / total_s, tuple(sorted({kernel.stands_for for kernel, _ in products} - {""}))
     is_transferred = efficiency.peaks != machine.peaks
-    checks = efficiency.layers.checks if machine.launch == "graph" and not is_transferred else ()
+    is_checked = machine.launch == "graph" and not is_transferred and not unmeasured
+    checks = efficiency.layers.checks if is_checked else ()
     return MeasuredBasis(
         device=efficiency.layers.device,
         known=known,
         is_transferred=is_transferred,
+        unmeasured=unmeasured,
+        has_fp8=any(format.significand_bits <= 4 for format in map(parse, unmeasured) if format.exponent_bits),
         checks=next((alike for alike in checks if known >= alike.known), None),
     )
 

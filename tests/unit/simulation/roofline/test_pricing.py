@@ -433,6 +433,30 @@ def test_a_step_says_how_much_of_it_was_measured_and_how_far_such_steps_were_off
     assert "`characterize-gpu --workload`, or `-cpu`, measures the others" in other.text
 
 
+@pytest.mark.parametrize("name", ["h200", "dgx-1"])
+@pytest.mark.parametrize("numerics", ["fp32", "tf32", "bf16", "fp16-mixed", "fp8-tensorwise", "mxfp8", "fp8-hybrid"])
+def test_only_products_in_measured_formats_count_as_measured(name: str, numerics: str) -> None:
+    graph = _perceptron(1024, 1024, 1024)
+    try:
+        basis = simulate(graph, load_design(name, numerics=numerics)).measured
+    except ConfigError:  # the chip has no unit for them
+        return
+    assert basis is not None
+    exact = numerics in ("fp32", "tf32", "bf16")
+    assert basis.known == (1.0 if exact else 0.0)
+    assert (basis.checks is not None) == (exact and name == "h200")
+    assert (basis.unmeasured == ()) == exact
+    assert ("FP8 is not measured here" in basis.text) == ("fp8" in numerics and name == "h200")
+
+
+def test_a_depthwise_convolution_in_an_unmeasured_format_was_not_measured() -> None:
+    graph = capture(nn.Conv2d(64, 64, 3, groups=64, padding=1).to("meta"), torch.empty(8, 64, 56, 56, device="meta"))
+    for numerics, unmeasured in (("bf16", ()), ("fp16-mixed", ("float16",))):
+        basis = simulate(graph, design(numerics=numerics)).measured
+        assert basis is not None
+        assert basis.unmeasured == unmeasured
+
+
 @pytest.mark.parametrize("launch", ["eager", "compile"])
 def test_a_processor_has_no_host_that_launches_or_compiles(launch: str) -> None:
     with pytest.raises(ConfigError, match=f'launch = "{launch}" is for a chip beside its host'):
