@@ -73,7 +73,7 @@ def diff(left: str, right: str, as_json: bool) -> None:
 def fit(design: str, like: str, out: Path | None, settings: tuple[str, ...], as_json: bool) -> None:
     """Size the array of DESIGN so that its area is that of OTHER; prints the design as TOML, or writes it.
 
-    --set applies to both designs.
+    It is called by DESIGN and its new size. --set applies to both designs.
     """
     from presilicon.designs import load_design
     from presilicon.simulation import fit_area
@@ -84,7 +84,7 @@ def fit(design: str, like: str, out: Path | None, settings: tuple[str, ...], as_
     difference = fitted.mm2 / fitted.goal_mm2 - 1
     line = (
         f"{machine['rows']} x {machine['cols']}: {fitted.mm2:.4f} mm2, {difference:+.3%} of the "
-        f"{fitted.goal_mm2:.4f} mm2 of {like}"
+        f"{fitted.goal_mm2:.4f} mm2 of {like}; areas of technology {machine['technology']}"
     )
     if out is not None:
         write_file(out, f"# {line}\n{to_toml(plain)}")

@@ -98,3 +98,5 @@ class Fairness(Struct, frozen=True, kw_only=True):
     differing: tuple[str, ...]
     strict: bool
     """Whether the comparison was checked for the usual ways to flatter a design, and passed."""
+    unequal_hardware: tuple[str, ...] = ()
+    """Area, memory and bandwidth where the designs have different ones."""

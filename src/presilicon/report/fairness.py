@@ -17,6 +17,8 @@ def fairness_sentence(comparison: Comparison) -> str:
     sentences = [f"Held equal: {', '.join(fairness.held_equal) or 'nothing recorded'}."]
     if fairness.differing:
         sentences.append(f"Not equal: {'; '.join(fairness.differing)}.")
+    if fairness.unequal_hardware:
+        sentences.append(f"Unequal hardware: {'; '.join(fairness.unequal_hardware)}.")
     if fairness.strict:
         sentences.append("The strict rules hold.")
     return " ".join(sentences)
@@ -124,10 +126,22 @@ def remark_sentences(comparison: Comparison) -> list[str]:
     return [*lines, *(f"{remark}." for remark in comparison.remarks)]
 
 
+def area_sentence(comparison: Comparison) -> str:
+    """States the technology that areas are from; empty where there are none, or in older records."""
+    sources = {
+        result.name: parts["how"]
+        for result in comparison.designs
+        if result.area_mm2 is not None and isinstance(parts := result.provenance.get("area"), dict)
+    }
+    if len(set(sources.values())) <= 1:
+        return "".join(f"Area: {source}." for source in set(sources.values()))
+    return "Area: " + "; ".join(f"{name}: {source}" for name, source in sources.items()) + "."
+
+
 def notes_on(comparison: Comparison) -> list[str]:
     """The notes below a table, one sentence per line."""
     decided = [pair for pair in best_pairs(comparison) if pair.seeds >= FEW_SEEDS and pair.wins + pair.losses > 0]
     lines = [miss_sentence(result) for result in rank(comparison.designs)]
     lines += [pair_sentence(pair) for pair in decided[:SHOWN_PAIRS]]
     lines += remark_sentences(comparison)
-    return [line for line in (*lines, fairness_sentence(comparison)) if line]
+    return [line for line in (*lines, area_sentence(comparison), fairness_sentence(comparison)) if line]

@@ -1,5 +1,7 @@
 """FAST against fixed formats on machines of equal area, and its schedule against its reverse."""
 
+from msgspec.structs import replace
+
 from presilicon.designs import Design
 from presilicon.records import Panel, Reproduction
 from presilicon.reproductions.methods import SEEDS, OnEvent, Trial, named, times
@@ -26,7 +28,7 @@ def designs() -> list[Design]:
         named(name, "edge-bf16", _SLICED, numerics="bfp4", method=f"fast fast.policy={policy}")
         for name, policy in _POLICIES.items()
     ]
-    return [fit_area(design, like).design for design in (*others, *policies)]
+    return [replace(fit_area(design, like).design, name=design.name) for design in (*others, *policies)]
 
 
 def reproduce(on_event: OnEvent | None = None) -> Reproduction:

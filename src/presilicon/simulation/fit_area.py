@@ -22,7 +22,8 @@ class FittedDesign(NamedTuple):
 def fit_area(design: Design, like: Design) -> FittedDesign:
     """`design` with rows and columns such that its area is nearest to that of `like`.
 
-    The shape of the array stays nearly the same: rows by columns may change by a tenth. Lanes and memory stay.
+    The shape of the array stays nearly the same: rows by columns may change by a tenth. Lanes and memory stay. Its name
+    is that of the design with the size of the array: `fp8-systolic-151x155`.
 
     Raises:
         ConfigError: no systolic array, an area that is not known, two technologies, or no array fits.
@@ -50,6 +51,8 @@ def fit_area(design: Design, like: Design) -> FittedDesign:
     shapes = [(count, max(1, round(cells / count))) for count in rows]
     best = min(shapes, key=lambda shape: (abs(shape[0] * shape[1] - cells), abs(shape[0] / shape[1] / ratio - 1)))
     fitted = _sized(design, machine, *best)
+    if best != (machine.rows, machine.cols):
+        fitted = msgspec.structs.replace(fitted, name=f"{design.name}-{best[0]}x{best[1]}")
     return FittedDesign(fitted, _mm2(fitted), goal)
 
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 STRICT_SEEDS = 5
 """Fewer seeds than this are refused by a strict comparison."""
 
+_SAME_AREA = 0.005
+"""Difference of areas, as a fraction, up to which they are called equal: arrays have whole rows and columns."""
+
 SHARED = 0.01
 """Fraction of a split that may also be in another: data sets contain some images twice."""
 
@@ -82,7 +85,40 @@ def fairness(results: Sequence[Result], *, strict: bool = False) -> Fairness:
     methods = [[method["name"] for method in _training(result)[0] or ()] for result in results]
     if len(results) > 1 and methods[0] and all(names == methods[0] for names in methods):
         equal.append(f"training with {' and '.join(methods[0])}")
-    return Fairness(held_equal=tuple(equal), differing=tuple(differing), strict=strict)
+    return Fairness(
+        held_equal=tuple(equal), differing=tuple(differing), strict=strict, unequal_hardware=unequal_hardware(results)
+    )
+
+
+_HARDWARE: dict[str, dict[str, str]] = {
+    "memory": {"sram_kib": "{:g} KiB", "memories": "{}", "memory_gib": "{:g} GiB"},
+    "bandwidth": {"dram_gb_s": "{:g} GB/s", "memory_gb_s": "{:g} GB/s", "link_gb_s": "{:g} GB/s between chips"},
+}
+"""Fields of machines by what they are about, and how they are written."""
+
+
+def unequal_hardware(results: Sequence[Result]) -> tuple[str, ...]:
+    """Sentences on area, memory and bandwidth that differ between designs; areas by more than half a percent."""
+    sentences = []
+    areas = [result.area_mm2 for result in results]
+    known = [mm2 for mm2 in areas if mm2 is not None]
+    if known and (len(known) < len(areas) or max(known) > (1 + _SAME_AREA) * min(known)):
+        words = ["unknown" if mm2 is None else f"{mm2:.4g} mm2" for mm2 in areas]
+        sentences.append(f"area: {_by_design(results, words)}")
+    for quantity, fields in _HARDWARE.items():
+        values = [_amounts(result, fields) for result in results]
+        if any(value != values[0] for value in values):
+            sentences.append(f"{quantity}: {_by_design(results, values)}")
+    return tuple(sentences)
+
+
+def _amounts(result: Result, fields: dict[str, str]) -> str:
+    """What a machine has of a quantity, in words."""
+    machine = result.provenance.get("design", {}).get("machine", {})
+    amounts = {field: machine[field] for field in fields if machine.get(field)}
+    if "memories" in amounts:
+        amounts["memories"] = " and ".join(f"{level['name']} {level['kib']:g} KiB" for level in amounts["memories"])
+    return " and ".join(fields[field].format(amount) for field, amount in amounts.items()) or "the default"
 
 
 def check_start(workload: Workload, own: Workload, *, seeds: int, seed: int) -> None:

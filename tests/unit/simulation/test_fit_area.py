@@ -21,6 +21,11 @@ def test_a_design_fits_itself() -> None:
     assert fit_area(design, design).design == design
 
 
+def test_a_resized_design_has_a_name_of_its_own() -> None:
+    fitted = fit_area(load_design("fp8-systolic"), load_design("fp32-systolic")).design
+    assert fitted.name == f"fp8-systolic-{fitted.machine.rows}x{fitted.machine.cols}"
+
+
 def test_a_goal_below_the_memory_is_refused() -> None:
     small = load_design("edge-fp8", ["machine.sram_kib=1", "machine.rows=1", "machine.cols=1"])
     with pytest.raises(ConfigError, match=r"single cell: try less machine\.sram_kib"):

@@ -8,6 +8,7 @@ import pytest
 import presilicon as ps
 from presilicon.base import ConfigError, RunFailedError
 from presilicon.records import Comparison
+from presilicon.report import render_table
 from presilicon.study import check_strict, fairness
 from presilicon.study.fairness import check_start, strict_problems
 
@@ -154,3 +155,26 @@ def test_designs_that_train_differently_do_not_claim_the_same_batches() -> None:
     assert not any("batch-growth" in words for words in held)
     both = [grown, msgspec.structs.replace(grown, name="other")]
     assert "training with batch-growth" in ps.compare(both, workload, seeds=1).fairness.held_equal
+
+
+def test_hardware_that_differs_is_named_beside_what_was_held_equal(strict: Comparison) -> None:
+    two = strict.designs[1]
+    area = two.area_mm2 or 0.0
+
+    def beside(**changes) -> tuple[str, ...]:
+        machine = two.provenance["design"]["machine"] | changes.pop("machine", {})
+        provenance = two.provenance | {"design": two.provenance["design"] | {"machine": machine}}
+        other = msgspec.structs.replace(two, name="other", provenance=provenance, **changes)
+        return fairness([two, other]).unequal_hardware
+
+    assert beside() == ()
+    assert beside(area_mm2=1.004 * area) == ()
+    assert [words.partition(":")[0] for words in beside(area_mm2=1.02 * area)] == ["area"]
+    assert [words.partition(":")[0] for words in beside(area_mm2=None)] == ["area"]
+    assert beside(machine={"dram_gb_s": 50.0}) == ("bandwidth: fp8-systolic 100 GB/s, other 50 GB/s",)
+    assert beside(machine={"sram_kib": 64}) == ("memory: fp8-systolic the default, other 64 KiB",)
+    assert strict.fairness is not None
+    assert [words.partition(":")[0] for words in strict.fairness.unequal_hardware] == ["area"]
+    page = render_table(strict)
+    assert "Unequal hardware: area: fp32-systolic" in page
+    assert "Area: units, registers and SRAM of technology horowitz-45nm;" in page

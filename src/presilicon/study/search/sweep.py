@@ -236,8 +236,18 @@ def _result(
         front=frozenset(front),
         measures=measures,
         recommendation=recommendation,
-        remarks=_idle(list(furthest.values())),
+        remarks=(*_idle(list(furthest.values())), *_area_remarks(furthest.values())),
     )
+
+
+def _area_remarks(records: Iterable[PointRecord]) -> tuple[str, ...]:
+    """The technologies that the areas of points are from."""
+    sized = [record for record in records if record.metrics.get("area_mm2") is not None]
+    tables = {
+        record.values.get("machine.technology") or load_design(record.design).machine.technology for record in sized
+    }
+    names = [f"from technology {table}" if table else "as the machine gives them" for table in sorted(tables, key=str)]
+    return (f"areas: {', '.join(names)}",) if names else ()
 
 
 def _idle(records: Sequence[PointRecord]) -> tuple[str, ...]:

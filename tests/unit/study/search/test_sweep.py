@@ -38,7 +38,8 @@ TRAINED = {
 def test_an_axis_without_effect_is_named(tmp_path):
     axes = {"machine.cores.parallel": ["data", "tile"], "machine.rows": [8, 16]}
     result = ps.sweep({"designs": "edge-bf16", "workloads": "digits-mlp", "vary": axes}, out=tmp_path, jobs=1)
-    (remark,) = result.remarks
+    remark, areas = result.remarks
+    assert areas == "areas: from technology horowitz-45nm"
     assert remark.startswith("machine.cores.parallel has no effect here")
     assert remark in render_sweep(result)
 
