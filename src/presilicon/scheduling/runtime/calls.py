@@ -11,7 +11,14 @@ from presilicon.scheduling.runtime.devices import DeviceTensor
 
 aten = torch.ops.aten
 CONVOLUTION_BACKWARD = aten.convolution_backward.default
-_RESHAPING = {"resize_", "resize_as_", "set_", "t_", "transpose_", "squeeze_", "unsqueeze_", "swapaxes_", "as_strided_"}
+AS_CALLED: dict[Any, Any] = {
+    getattr(aten, name + place).Scalar: getattr(aten, name + place).Tensor
+    for name in ("add", "sub", "mul", "div")
+    for place in ("", "_")
+}
+"""Operators of a tensor and a number as torch's own loops over lists call them: those that a program's loop calls."""
+_AT_ONCE = ("mkldnn_rnn", "_embedding_bag")
+_RESIZING = {"resize_", "resize_as_", "resize_as_sparse_", "set_"}
 _ALIASES = ("_unsafe_view", "_reshape_alias", "detach", "alias", "lift_fresh")
 
 
@@ -27,12 +34,14 @@ class Facts(NamedTuple):
     returned: tuple[int | str | None, ...]
     """For each result: the argument that it is, or None for a new tensor."""
     immediate: bool
-    """Whether it must run in the program's own thread: it draws random numbers, or depends on whether gradients are
-    on, as a whole LSTM layer does."""
-    reshapes: bool
-    """Whether it changes the shape of its argument in place."""
-    foreach: str
-    """The operator of a single tensor, of an operator on lists of tensors."""
+    """Whether it must run in the program's own thread: it draws random numbers, depends on whether gradients are on,
+    as a whole LSTM layer does, or returns other shapes than the meta device says, as bags of embeddings do."""
+    resizes: bool
+    """Whether it gives its argument another storage or another size of it."""
+    turns: bool
+    """Whether it only changes shape and strides of its argument in place, as `transpose_` does."""
+    foreach: bool
+    """Whether it is an operator on lists of tensors, which calls that of a single tensor for each."""
 
 
 @cache
@@ -59,9 +68,10 @@ def facts_of(func: Any) -> Facts:
         view=view,
         written=tuple(written),
         returned=tuple(returned),
-        immediate=torch.Tag.nondeterministic_seeded in func.tags or name.startswith("mkldnn_rnn"),
-        reshapes=name in _RESHAPING,
-        foreach=name.removeprefix("_foreach_") if name.startswith("_foreach_") else "",
+        immediate=torch.Tag.nondeterministic_seeded in func.tags or name.startswith(_AT_ONCE),
+        resizes=name in _RESIZING,
+        turns=torch.Tag.inplace_view in func.tags and name not in _RESIZING,
+        foreach=name.startswith("_foreach_"),
     )
 
 
@@ -125,12 +135,27 @@ def _infer(func: Any, args: Any, kwargs: Any) -> list[Spec | None] | None:
     except Exception:  # whatever an operator raises without values: it is then run with them
         return None
     outputs = output if isinstance(output, (tuple, list)) else (output,)
+    # On the meta device some gradients come unasked.
+    wanted = (*_mask(func, args, kwargs), *(True for _ in outputs))
+    outputs = [leaf if is_wanted else None for leaf, is_wanted in zip(outputs, wanted, strict=False)]
+    if func is aten.native_batch_norm.default and not args[5]:
+        outputs[1:] = [leaf.new_empty(0) for leaf in outputs[1:]]  # nor are statistics saved outside of training
     if not all(leaf is None or (isinstance(leaf, Tensor) and leaf.layout is torch.strided) for leaf in outputs):
         return None
     return [
         None if leaf is None else Spec(tuple(leaf.shape), leaf.stride(), int(leaf.storage_offset()), leaf.dtype)
         for leaf in outputs
     ]
+
+
+def _mask(func: Any, args: Sequence[Any], kwargs: Any) -> Sequence[bool]:
+    """Which results a backward call is asked for; empty if it has no such argument."""
+    names = [argument.name for argument in func._schema.arguments]
+    if "output_mask" not in names:
+        return ()
+    position = names.index("output_mask")
+    mask: Sequence[bool] = args[position] if position < len(args) else kwargs["output_mask"]
+    return mask
 
 
 def _to_meta(value: Any) -> Any:
@@ -159,26 +184,6 @@ def divide_convolution(args: Sequence[Any]) -> list[tuple[int, Any, tuple[Any, .
         axes = [axis for axis in range(args[0].dim()) if axis != 1]
         calls.append((2, aten.sum.dim_IntList, (args[0], axes)))
     return calls
-
-
-def single_results(func: Any, args: Sequence[Any], kwargs: Any) -> list[Any]:
-    """The results of a call on lists of tensors, from calls on single ones.
-
-    >>> tensors = [torch.ones(2), torch.ones(3)]
-    >>> [len(tensor) for tensor in single_results(aten._foreach_add.Scalar, (tensors, 1.0), {})]
-    [2, 3]
-    """
-    name, count, results = facts_of(func).foreach, len(args[0]), []
-    for index in range(count):
-        first, *rest = (part[index] if isinstance(part, (list, tuple)) else part for part in args)
-        keywords = {key: part[index] if isinstance(part, (list, tuple)) else part for key, part in kwargs.items()}
-        if name.startswith(("addcmul", "addcdiv")) and len(rest) > 2:
-            keywords["value"] = rest.pop()
-        if name == "norm":
-            results.append(torch.linalg.vector_norm(first, *rest, **keywords))
-        else:
-            results.append(getattr(first, name)(*rest, **keywords))
-    return results
 
 
 def narrow(operand: DeviceTensor, dim: int, start: int, length: int) -> DeviceTensor:

@@ -12,6 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
 from presilicon.base import RunFailedError, torch
@@ -394,9 +395,9 @@ class Executor:
             output = lane.device.run(job.func, args, kwargs)
             self._finish_writes(lane, job)
             outputs = output if isinstance(output, (tuple, list)) else (output,)
-            for tensor, result in zip(outputs, job.results, strict=False):
+            for tensor, result in zip_longest(outputs, job.results):
                 if result is not None:
-                    result.version.tensors = {lane.label: self._settled(lane, tensor, result)}
+                    result.version.tensors = {lane.label: self._settled(lane, job, tensor, result)}
             for before, after in job.writes:
                 after.tensors = {lane.label: before.tensors[lane.label]}
             if self.mirror:
@@ -434,9 +435,15 @@ class Executor:
             flat = version.tensors[lane.label] = self._put(lane, self._host_tensor(version))
         return flat.view(leaf.shape, leaf.strides, leaf.offset)
 
-    def _settled(self, lane: Lane, tensor: DeviceTensor, result: Result) -> DeviceTensor:
+    def _settled(self, lane: Lane, job: Job, tensor: DeviceTensor | None, result: Result) -> DeviceTensor:
         """The flat tensor of a result, with the strides that its readers expect."""
         size = result.version.size
+        if tensor is None or (size and tuple(tensor.shape) != tuple(result.shape)):
+            shape = "nothing" if tensor is None else f"shape {list(tensor.shape)}"
+            raise RunFailedError(
+                f"{job.name} on {lane.label} gave {shape} where the meta device says shape {list(result.shape)}, so "
+                "that its readers cannot be followed; keep what calls it outside of the context"
+            )
         same = all(
             stride == wanted or side < 2
             for side, stride, wanted in zip(result.shape, tensor.strides, result.strides, strict=True)
@@ -492,7 +499,7 @@ class Executor:
         is_ours = isinstance(error, RunFailedError) and not isinstance(error, DeviceLostError)
         if lane in (None, self.reference, self.host) or is_ours:
             with self.lock:
-                self.error = error
+                self.error = self.error or error  # the first one is the cause of those that follow
             self._finish(job, None)
             return
         assert lane is not None

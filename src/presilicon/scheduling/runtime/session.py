@@ -14,12 +14,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from presilicon.base import ConfigError
 from presilicon.records import Problem, Schedule
 from presilicon.scheduling.runtime.calls import (
+    AS_CALLED,
     CONVOLUTION_BACKWARD,
     Facts,
     Spec,
@@ -27,7 +30,6 @@ from presilicon.scheduling.runtime.calls import (
     divide_convolution,
     facts_of,
     results_of,
-    single_results,
     written_by,
 )
 from presilicon.scheduling.runtime.devices import DeviceTensor, TorchDevice, map_leaves
@@ -36,6 +38,8 @@ from presilicon.scheduling.runtime.executor import Choice, Executor, Job, Lane, 
 aten = torch.ops.aten
 _SET_DATA = Tensor.data.__set__  # type: ignore[attr-defined]
 _HOST = torch.device("cpu")
+_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+_SPARSE = "the runtime cannot follow sparse tensors; use dense gradients, as with sparse=False"
 UNSCHEDULED = 1e9
 """Priority of ops that were not captured: after those of the schedule."""
 
@@ -161,8 +165,14 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Copies of plain tensors that this step reads; the tensors themselves are kept, so that no other takes their
         place in memory."""
         self._depth = 0
+        self._in_list = False
         self._outside = ExitStack()
-        for tensor in (*model.parameters(), *model.buffers()):
+        _refuse_sparse(model)
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            if is_lazy(tensor):
+                raise ConfigError(
+                    f"{name} has no shape yet: call the lazy model once with a batch, and schedule it then"
+                )
             if tensor.device.type != "cpu":
                 raise ConfigError(
                     f"the model must be in the host's memory, not on {tensor.device}: the schedule says which device "
@@ -233,25 +243,29 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        func = AS_CALLED.get(func, func) if self._in_list else func
         facts = facts_of(func)
         tensors = list(_tensors((args, kwargs)))
+        if any(tensor.layout is not torch.strided for tensor in tensors):
+            raise ConfigError(f"{facts.name}: {_SPARSE}")
         follows = any(isinstance(tensor, HybridTensor) or self._is_known(tensor) for tensor in tensors)
         if not follows and facts.name not in self._operators:
             return func(*args, **kwargs)
         if (facts.view or func is aten.new_empty.default) and not isinstance(args[0], HybridTensor):
             return func(*args, **kwargs)
+        if facts.turns:
+            with no_dispatch():  # only the metadata of the tensor itself changes
+                return func(*args, **kwargs)
         if func is aten._local_scalar_dense.default:
             return func(self.host_tensor(args[0]))
         if follows and any(self._is_cast(tensor) for tensor in tensors):
             return self._run_now(func, facts, args, kwargs)
         if facts.foreach and follows:
-            with self:
-                results = single_results(func, args, kwargs)
-            return results if facts.returned else None
+            return self._each(func, args, kwargs)
         if func is aten.native_dropout.default and args[2]:
             return self._drop(args[0], args[1])
         specs, key = results_of(func, args, kwargs)
-        if facts.reshapes or (facts.immediate and follows) or specs is None:
+        if facts.resizes or (facts.immediate and follows) or specs is None:
             return self._run_now(func, facts, args, kwargs) if follows else func(*args, **kwargs)
         if facts.view:
             views = [HybridTensor(self, args[0]._buffer, spec) for spec in specs if spec is not None]
@@ -270,6 +284,17 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if len(facts.returned) == 1:
             return results if func._schema.returns[0].type.kind() == "ListType" else results[0]
         return tuple(results) if facts.returned else None
+
+    def _each(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """A call on lists of tensors, by torch's own loop over calls on single ones."""
+        if func._overloadname == "Tensor" and func._schema.name.startswith("aten::_foreach_addc"):
+            args = (*args[:3], self.host_tensor(args[3]))  # its factors are read from memory
+        self._in_list = True
+        try:
+            with self:
+                return func.redispatch(_CPU, *args, **kwargs)
+        finally:
+            self._in_list = False
 
     def _is_cast(self, tensor: Tensor) -> bool:
         """Whether a tensor views the bytes of a storage as another type."""
@@ -458,8 +483,8 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _run_now(self, func: Any, facts: Facts, args: Any, kwargs: Any) -> Any:
         """Run a call here, when its operands have arrived: its results depend on values, or are random."""
-        if facts.reshapes:
-            raise ConfigError(f"{facts.name} changes a tensor's shape in place, which the runtime cannot follow")
+        if facts.resizes:
+            raise ConfigError(f"{facts.name} changes a tensor's storage in place, which the runtime cannot follow")
         self.unknown[facts.name] += 1
         written = list(_tensors(written_by(func, args, kwargs)))
         if written:
@@ -500,6 +525,13 @@ def _placements(problem: Problem, schedule: Schedule, executor: Executor) -> dic
             )
         )  # fmt: skip
     return placements
+
+
+def _refuse_sparse(model: nn.Module) -> None:
+    """Refuse layers whose gradients are sparse, before anything is trained."""
+    for name, layer in model.named_modules():
+        if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and layer.sparse:
+            raise ConfigError(f"{name or 'the model'} ({type(layer).__name__} with sparse=True): {_SPARSE}")
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:
