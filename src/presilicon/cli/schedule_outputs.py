@@ -49,10 +49,7 @@ def run_schedule(
     else:
         click.echo(render_summary(view, _gap_sentence(solution)), nl=False)
         for row in document.get("sensitivity", []):
-            click.echo(
-                f"sizes by {row['sizes']}: {row['energy_change']:+.1%} energy, {row['throughput_change']:+.1%} "
-                f"throughput against GPU-only ({row['moved_ops']} ops moved)"
-            )
+            click.echo(f"sizes by {row['sizes']}: {_saving_sentence(row)} ({row['moved_ops']} ops moved)")
     if out is not None:
         paths = save_schedule(out, view, text + "\n", system=system.name)
         click.echo("\n".join(f"wrote {path}" for path in paths), err=as_json)
@@ -137,6 +134,7 @@ def document_of(scheduled: Scheduled, payback: Payback | None) -> dict[str, Any]
         "interrupted": solution.schedule.interrupted,
         **_fields(solution.cost),
         "baseline": {"name": solution.baseline.name, **_fields(solution.baseline.cost)},
+        **_saving(solution),
         "baselines": {
             baseline.name: {
                 **_fields(baseline.cost),
@@ -173,17 +171,44 @@ def document_of(scheduled: Scheduled, payback: Payback | None) -> dict[str, Any]
     }
 
 
+def _saving(solution: Solution) -> dict[str, Any]:
+    """Changes against the baseline that keeps the cap, and how plausible the baseline is; None where there is none."""
+    compared, found = solution.compared, solution.plausibility
+    plausibility = None if found is None else to_plain(found) | pick(found, "time_ratio", "is_plausible")
+    changes: dict[str, float | None] = {"energy_change": None, "throughput_change": None}
+    if compared is not None:
+        cost, base = solution.cost, compared.cost
+        changes = {
+            "energy_change": cost.energy_per_step_j / base.energy_per_step_j - 1,
+            "throughput_change": cost.throughput_samples_per_s / base.throughput_samples_per_s - 1,
+        }
+    name = None if compared is None else compared.name
+    return {"compared_with": name, **changes, "baseline_plausibility": plausibility}
+
+
+def _saving_sentence(saving: dict[str, Any]) -> str:
+    if saving["compared_with"] is None:
+        return "no baseline keeps the cap: no saving to state"
+    change = f"{saving['energy_change']:+.1%} energy and {saving['throughput_change']:+.1%} samples per second"
+    against, found = f"{change} against {saving['compared_with']}", saving["baseline_plausibility"]
+    if found is None:
+        return against
+    who = ", which" if found["baseline"] == saving["compared_with"] else f"; {found['baseline']}"
+    verdict = "" if found["is_plausible"] else " (implausible)"
+    return f"{against}{who} takes {found['time_ratio']:.3g} times as long as the design {found['design']}{verdict}"
+
+
 def payback_of(system: System, solution: Solution, usd_per_kwh: float) -> Payback | None:
     """Payback time of the devices other than the reference; None if their price is not known."""
     added = [device for name, device in system.devices.items() if name != system.reference]
     prices = [device.price_usd * device.count for device in added if device.price_usd is not None]
-    alone = next((baseline for baseline in solution.others if baseline.name.endswith("-alone")), None)
+    alone = solution.without_the_others
     if not prices or alone is None:
         return None
     saved_j = alone.cost.energy_per_step_j - solution.cost.energy_per_step_j
     saved_w = saved_j / solution.cost.makespan_s if solution.cost.makespan_s else 0.0
     per_year = saved_w / 1e3 * 24 * 365.25 * usd_per_kwh
-    return Payback(sum(prices), usd_per_kwh, saved_w, sum(prices) / per_year if per_year > 0 else None)
+    return Payback(sum(prices), usd_per_kwh, alone.name, saved_w, sum(prices) / per_year if per_year > 0 else None)
 
 
 def _gap_sentence(solution: Solution) -> str:
@@ -198,13 +223,11 @@ def _gap_sentence(solution: Solution) -> str:
 
 def _view(system: System, solution: Solution, payback: Payback | None) -> ScheduleView:
     problem, base = solution.problem, solution.baseline.cost
-    change = solution.cost.energy_per_step_j / base.energy_per_step_j - 1
-    faster = solution.cost.throughput_samples_per_s / base.throughput_samples_per_s - 1
     cap = "" if solution.goal.cap_w is None else f", cap {solution.goal.cap_w:g} W"
     return ScheduleView(
         title=f"{problem.name}, batch {problem.batch_size}, on {system.name}",
         subline=(
-            f"{change:+.1%} energy and {faster:+.1%} samples per second against {solution.baseline.name} "
+            f"{_saving_sentence(_saving(solution))} "
             f"({solution.goal.objective}{cap}; solver {solution.solver}, {len(problem.tasks)} ops)"
         ),
         problem=problem,
@@ -228,15 +251,13 @@ def _sensitivity(request: ScheduleRequest) -> list[dict[str, Any]]:
     rows = []
     for sizing in SIZINGS:
         system, solution, _ = carry_out_schedule(replace(request, sizing=sizing, solver="greedy"))
-        base = solution.baseline.cost
         moved = [op for op in solution.schedule.started if op.mode.device != system.reference]
         rows.append(
             {
                 "sizes": sizing,
                 "solver": "greedy",
-                "baseline_makespan_s": base.makespan_s,
-                "energy_change": solution.cost.energy_per_step_j / base.energy_per_step_j - 1,
-                "throughput_change": solution.cost.throughput_samples_per_s / base.throughput_samples_per_s - 1,
+                "baseline_makespan_s": solution.baseline.cost.makespan_s,
+                **_saving(solution),
                 "moved_ops": len(moved),
             }
         )

@@ -62,6 +62,8 @@ class Device(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Source of the scaling of time and power with the clock."""
     price_usd: Annotated[float, Meta(ge=0)] | None = None
     """Price per device."""
+    like: str | None = None
+    """A design whose time for a step is compared with that of the table's rows: is the device as fast as a real one?"""
     machine: str | None = None
     """A design whose simulated costs replace a table: a preset or a file (see docs/scheduling.md)."""
     runtime: tuple[str, ...] = ()

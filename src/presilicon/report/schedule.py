@@ -13,6 +13,8 @@ class Payback(NamedTuple):
 
     price_usd: float
     usd_per_kwh: float
+    compared_with: str
+    """The baseline without these devices that keeps the cap."""
     saved_w: float
     """Mean power saved at the same samples per second."""
     years: float | None
@@ -84,7 +86,7 @@ def payback_sentence(payback: Payback) -> str:
     """States when the added devices have paid for themselves."""
     premise = (
         f"The added devices cost {payback.price_usd:,.0f} USD; at {payback.usd_per_kwh:g} USD/kWh, day and night, "
-        f"for the same samples per second they save {payback.saved_w:.1f} W"
+        f"for the same samples per second they save {payback.saved_w:.1f} W against {payback.compared_with}"
     )
     if payback.years is None:
         return f"{premise}: they never pay for themselves."

@@ -21,7 +21,7 @@ from presilicon.scheduling.graphs import Graph, GraphOp, joined, parse_graph, re
 from presilicon.scheduling.kernel_estimates import Board, Estimate, estimate
 from presilicon.scheduling.kernel_ops import SHAPES, KernelConfig, make_input
 from presilicon.scheduling.problems import Costs, OpEstimate, alone, build_problem
-from presilicon.scheduling.solve import TIME_LIMIT_S, Solution, Solver, solve_best
+from presilicon.scheduling.solve import TIME_LIMIT_S, Plausibility, Solution, Solver, solve_best
 from presilicon.scheduling.solve import solve as solve_schedule
 from presilicon.scheduling.solvers.greedy import DeadlockError, Rules, execute
 from presilicon.scheduling.solvers.heft import heft as schedule_heft
@@ -60,6 +60,7 @@ __all__ = [
     "Objective",
     "OpDevice",
     "OpEstimate",
+    "Plausibility",
     "Progress",
     "Ran",
     "Ranked",

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from presilicon.base import ConfigError, RunFailedError
-from presilicon.records import Problem, Schedule
+from presilicon.records import Problem, Schedule, ScheduleCost
 from presilicon.scheduling.accounting import cost
 
 Objective = Literal["energy", "throughput"]
@@ -15,6 +15,9 @@ Progress = Callable[[float, float], None]
 """Called with the share of the time limit that is spent, and the best value so far."""
 TOLERANCE = 1e-9
 """Largest relative amount by which floating-point errors may lift a bound above the value of a schedule."""
+
+WATTS = 1e-6
+"""Power by which floating-point errors may exceed a cap."""
 
 
 def sound_bound(bound: float, value: float) -> float:
@@ -45,6 +48,14 @@ class Goal(Struct, frozen=True, kw_only=True):
         if self.objective == "energy":
             return cost(problem, schedule).energy_per_step_j
         return schedule.makespan_s
+
+    def allows(self, cost: ScheduleCost) -> bool:
+        """Whether the power of a step is never above the cap."""
+        return self.cap_w is None or cost.peak_power_w <= self.cap_w + WATTS
+
+    def is_late(self, cost: ScheduleCost) -> bool:
+        """Whether a step takes longer than the limit."""
+        return self.limit_s is not None and cost.makespan_s > self.limit_s * (1 + TOLERANCE)
 
     def bound_of(self, schedule: Schedule) -> float | None:
         """Lower bound that the schedule's solver has proven for this goal."""

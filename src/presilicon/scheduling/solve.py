@@ -36,6 +36,8 @@ MANY_OPS = 1200
 LONGER = 30
 """Ratio of the times of the linear program and of one with load constraints only, if there are many ops."""
 SHORTEST_LAG_S = 1e-6
+IMPLAUSIBLE = 2.0
+"""Ratio of the times of a baseline and a design, one way or the other, above which the baseline is not plausible."""
 OPEN = 1e-3
 """Gap above which a solver that ended early must have been interrupted."""
 SHORT_S, SHORT_PER_OP_S = 0.5, 0.03
@@ -52,6 +54,27 @@ class Baseline(Struct, frozen=True, kw_only=True):
     iteration_w: tuple[float, ...] = ()
     """Average power of consecutive steps, if they differ."""
     note: str = ""
+    is_alone: bool = False
+    """Whether the system has only these devices, so that the idle power of others is not counted."""
+
+
+class Plausibility(Struct, frozen=True, kw_only=True):
+    """Time of a step on the reference device beside the one that a design of the simulator takes for it."""
+
+    baseline: str
+    baseline_s: float
+    design: str
+    design_s: float
+
+    @property
+    def time_ratio(self) -> float:
+        """Time of the baseline over that of the design."""
+        return self.baseline_s / self.design_s
+
+    @property
+    def is_plausible(self) -> bool:
+        """Whether the times differ by no more than a factor of `IMPLAUSIBLE`."""
+        return 1 / IMPLAUSIBLE <= self.time_ratio <= IMPLAUSIBLE
 
 
 class Solution(Struct, frozen=True, kw_only=True):
@@ -71,6 +94,29 @@ class Solution(Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...]
     """Per op: why it runs where it does; empty if it stays on the reference device."""
     notes: tuple[str, ...] = ()
+    plausibility: Plausibility | None = None
+    """None: the times of the baseline were compared with nothing."""
+
+    @property
+    def compared(self) -> Baseline | None:
+        """The baseline that savings are relative to: that of the reference device if it keeps the cap, else the best.
+
+        None if no baseline keeps the cap.
+        """
+        return self.baseline if self.goal.allows(self.baseline.cost) else self._best(self.others)
+
+    @property
+    def without_the_others(self) -> Baseline | None:
+        """The best baseline under the cap of a system that has only the reference device; None if there is none."""
+        return self._best(tuple(baseline for baseline in self.others if baseline.is_alone))
+
+    def _best(self, baselines: Sequence[Baseline]) -> Baseline | None:
+        def rank(baseline: Baseline) -> tuple[bool, float]:
+            of_energy = self.goal.objective == "energy"
+            value = baseline.cost.energy_per_step_j if of_energy else baseline.cost.makespan_s
+            return self.goal.is_late(baseline.cost), value
+
+        return min((each for each in baselines if self.goal.allows(each.cost)), key=rank, default=None)
 
     @property
     def bound(self) -> float | None:
@@ -422,6 +468,7 @@ def _others(
             name=f"{reference}-alone",
             cost=cost(by_itself, reference_only(by_itself, reference), cap_w=cap_w, sample_s=sample_s),
             clock=1.0,
+            is_alone=True,
             note="a system without the other devices: their idle power is not counted",
         )
     )
@@ -432,6 +479,7 @@ def _others(
                 Baseline(
                     name=f"{reference}-alone-clocked",
                     cost=cost(by_itself, capped, cap_w=cap_w, sample_s=sample_s),
+                    is_alone=True,
                     note="each op at the highest clock that fits under the cap, known beforehand",
                 )
             )
@@ -441,6 +489,7 @@ def _others(
                 name=f"{reference}-alone-reactive",
                 cost=controlled.cost,
                 iteration_w=controlled.iteration_w,
+                is_alone=True,
                 note=(
                     f"a controller that reacts to readings every {lag_s * 1e3:g} ms, the mean of "
                     f"{controlled.iterations} steps"

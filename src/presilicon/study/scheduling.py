@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from msgspec.structs import replace
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, format_seconds
 from presilicon.designs import System, load_design, load_system
 from presilicon.records import HostInput, Op, OpCost, OpKind, Phase, Problem, StepGraph
 from presilicon.scheduling import (
@@ -26,6 +26,7 @@ from presilicon.scheduling import (
     GraphOp,
     Objective,
     OpEstimate,
+    Plausibility,
     Progress,
     Rules,
     Solution,
@@ -338,6 +339,7 @@ def solve_problem(
     movable = None
     if request.candidate_rule != "all" and others:
         movable = candidates(built[0][0], built[0][1], request.candidate_rule, others[0])
+    design_s = _time_of_design(system, request) if problem is None else None
     solution = solve_best(
         [problem for _, problem, _, _ in built],
         plains=[plain for _, _, plain, _ in built],
@@ -355,8 +357,53 @@ def solve_problem(
         seed=request.seed,
     )
     chosen = next(each for each, own, _, _ in built if own is solution.problem)
-    notes = (*solution.notes, *_reconfigurations(system, solution))
+    notes = (*solution.notes, *_reconfigurations(system, solution), *_comparison_notes(solution))
+    if problem is None:
+        baseline, design = solution.baseline, system.devices[system.reference].like
+        if design is not None and design_s is not None:
+            found = Plausibility(
+                baseline=baseline.name, baseline_s=baseline.cost.makespan_s, design=design, design_s=design_s
+            )
+            solution = replace(solution, plausibility=found)
+        notes += tuple(_plausibility_notes(system, request, solution))
     return Scheduled(chosen, replace(solution, notes=notes), built[0][3])
+
+
+def _time_of_design(system: System, request: ScheduleRequest) -> float | None:
+    """Time of a step on the design that the reference device should be like; None if there is nothing to compare."""
+    device = system.devices[system.reference]
+    if device.like is None or device.machine is not None or request.workload is None:
+        return None
+    design = load_design(device.like)
+    return sum(simulate(step, design).time_s for step in capture_steps(request.workload, request.batch_size))
+
+
+def _comparison_notes(solution: Solution) -> Iterator[str]:
+    """Which baseline a saving under a cap is relative to."""
+    goal, baseline, compared = solution.goal, solution.baseline.name, solution.compared
+    if compared is None:
+        yield f"warning: no baseline keeps the cap of {goal.cap_w:g} W, so that there is no saving to state"
+    elif compared is not solution.baseline:
+        late = f", although slower than the limit of {format_seconds(goal.limit_s)}" if goal.limit_s else ""
+        yield (
+            f"{baseline} does not keep the cap of {goal.cap_w:g} W: savings are against {compared.name}, the best "
+            f"baseline that does{late if goal.is_late(compared.cost) else ''}"
+        )
+
+
+def _plausibility_notes(system: System, request: ScheduleRequest, solution: Solution) -> Iterator[str]:
+    """Why a saving may say nothing about real devices: a baseline too slow or too fast, or one that was not checked."""
+    found, device, baseline = solution.plausibility, system.devices[system.reference], solution.baseline.name
+    if found is not None and not found.is_plausible:
+        yield (
+            f"warning: implausible baseline: {baseline} takes {found.time_ratio:.3g} times as long as the design "
+            f"{found.design} ({format_seconds(found.baseline_s)}, not {format_seconds(found.design_s)}), and a saving "
+            f"against it is not one against a real device; try --set devices.{system.reference}.machine={found.design}"
+        )
+    elif found is None and device.machine is None:
+        graph = "the ops of a graph have no shapes"
+        reason = f"devices.{system.reference}.like names no design" if request.graph is None else graph
+        yield f"whether {baseline} is as fast as a real device was not checked: {reason}"
 
 
 def _reconfigurations(system: System, solution: Solution) -> Iterator[str]:

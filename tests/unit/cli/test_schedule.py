@@ -54,12 +54,61 @@ def test_throughput_under_a_cap(invoke) -> None:
     assert often["baselines"]["gpu-alone-reactive"]["makespan_s"] != reactive["makespan_s"]
 
 
+def test_a_saving_under_a_cap_is_against_a_baseline_that_keeps_it(invoke) -> None:
+    arguments = [*REAL, "--objective", "throughput", "--power-cap", "230", "--solver", "heft"]
+    found = invoke(*arguments, "--json").document
+    assert found["baseline"]["peak_power_w"] > 230
+    name = found["compared_with"]
+    assert name == found["payback"]["compared_with"] == "gpu-alone-clocked"
+    base = found["baselines"][name]
+    assert base["peak_power_w"] <= 230
+    assert found["energy_change"] == pytest.approx(found["energy_per_step_j"] / base["energy_per_step_j"] - 1)
+    assert found["throughput_change"] == pytest.approx(base["makespan_s"] / found["makespan_s"] - 1)
+    saved_w = (base["energy_per_step_j"] - found["energy_per_step_j"]) / found["makespan_s"]
+    assert found["payback"]["saved_w"] == pytest.approx(saved_w)
+    told = invoke(*arguments).out
+    assert "samples per second against gpu-alone-clocked" in told
+    assert "gpu-only does not keep the cap of 230 W" in told
+
+
+def test_without_a_baseline_that_keeps_the_cap_no_saving_is_stated(invoke) -> None:
+    arguments = [*IDEAL, "--objective", "throughput", "--power-cap", "230", "--solver", "anytime", "--time-limit", "1"]
+    found = invoke(*arguments, "--json").document
+    assert found["peak_power_w"] <= 230
+    keys = ("compared_with", "energy_change", "throughput_change", "payback")
+    assert [found[key] for key in keys] == [None] * 4
+    told = invoke(*arguments).out
+    assert "no baseline keeps the cap: no saving to state" in told
+    assert "%" not in told.splitlines()[1]
+    assert "warning: no baseline keeps the cap of 230 W" in told
+
+
+def test_beside_a_saving_stands_how_plausible_the_baseline_is(invoke) -> None:
+    arguments = ["schedule", "v100-3xs10", "--workload", "alexnet", "--batch", "256", "--solver", "heft"]
+    found = invoke(*arguments, "--json").document["baseline_plausibility"]
+    assert found["time_ratio"] == pytest.approx(found["baseline_s"] / found["design_s"])
+    assert not found["is_plausible"]
+    told = invoke(*arguments).out
+    ratio = f"against gpu-only, which takes {found['time_ratio']:.3g} times as long as the design v100 (implausible)"
+    assert ratio in told.splitlines()[1]
+    assert "warning: implausible baseline" in told
+    close = invoke(*arguments, "--set", "devices.gpu.machine=v100", "--json").document
+    assert close["baseline_plausibility"] is None
+    assert not any("plausible" in note or "not checked" in note for note in close["notes"])
+    unknown = invoke(*arguments, "--set", "devices.gpu.like=v1000")
+    assert unknown.code == 2
+    assert "v100" in unknown.err
+    unchecked = invoke(*REAL, "--solver", "heft", "--json").document
+    assert any("not checked" in note for note in unchecked["notes"])
+
+
 def test_a_captured_workload(invoke) -> None:
     arguments = ["schedule", "v100-3xs10", "--workload", "alexnet", "--batch", "8", "--solver", "greedy"]
     found = invoke(*arguments, "--sensitivity", "--json").document
     assert (found["workload"], found["batch_size"]) == ("alexnet", 8)
     assert {each["source"] for each in found["placement"]} == {"interpolated", "model"}
     assert [row["sizes"] for row in found["sensitivity"]] == ["work", "tensor", "im2col"]
+    assert all(row["compared_with"] == "gpu-only" and row["baseline_plausibility"] for row in found["sensitivity"])
     sized = invoke(*arguments, "--sizes", "im2col", "--json").document
     assert sized["baseline"]["makespan_s"] != found["baseline"]["makespan_s"]
     assert "table" in {each["source"] for each in sized["placement"]}

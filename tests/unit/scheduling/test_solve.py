@@ -1,5 +1,7 @@
 """One way to all solvers: goals, limits, bounds, errors, interruption."""
 
+import random
+
 import pytest
 
 from presilicon.base import ConfigError
@@ -44,6 +46,44 @@ def test_throughput_under_a_cap(real, solver: str) -> None:
     assert names == ["gpu-only-best-clock", "gpu-alone", "gpu-alone-clocked", "gpu-alone-reactive"]
     assert found.bound is not None
     assert found.bound <= found.cost.makespan_s
+
+
+@pytest.mark.parametrize("objective", ["energy", "throughput"])
+@pytest.mark.parametrize("seed", range(12))
+def test_savings_are_against_the_best_baseline_that_keeps_the_cap(objective, seed: int) -> None:
+    source = random.Random(seed)
+    pools = (Pool(name="gpu", units=1, idle_w=20.0), Pool(name="fpga", units=2, idle_w=source.choice([0.0, 10.0])))
+    tasks = []
+    for number in range(5):
+        power_w, time_s = source.uniform(50, 200), source.uniform(1, 5)
+        clocks = (1.0, 0.8, 0.6)[: source.choice([1, 3, 3])]
+        modes = [
+            Mode(device="gpu", clock=clock, time_s=time_s / clock, average_w=20 + power_w * clock**3,
+                 peak_w=20 + power_w * clock**3) for clock in clocks
+        ] + [Mode(device="fpga", time_s=2 * time_s, average_w=40.0, peak_w=40.0)]  # fmt: skip
+        tasks.append(Task(id=number, kind="Mul", modes=tuple(modes), deps=(number - 1,) if number else ()))
+    problem = Problem(name="random", tasks=tuple(tasks), pools=pools)
+    kept = 0
+    for cap_w in (75.0, 90.0, 130.0, 180.0, 500.0):
+        found = solve(problem, objective=objective, limit_s=1e3 if objective == "energy" else None, cap_w=cap_w,
+                      solver="heft")  # fmt: skip
+        baselines = [found.baseline, *found.others]
+        # Peaks from the modes: one op at a time on one device.
+        allowed = [each for each in baselines if each.cost.peak_power_w <= cap_w]
+        if found.compared is None:
+            assert not allowed
+            continue
+        kept += 1
+        assert found.compared.cost.peak_power_w <= cap_w
+        if found.baseline in allowed:
+            assert found.compared is found.baseline
+        value = "energy_per_step_j" if objective == "energy" else "makespan_s"
+        least = min(getattr(each.cost, value) for each in allowed)
+        assert found.compared is found.baseline or getattr(found.compared.cost, value) == least
+        alone = found.without_the_others
+        assert alone is None or (alone.is_alone and alone.cost.peak_power_w <= cap_w)
+    assert kept
+    assert found.compared is found.baseline  # a cap that holds nothing back changes nothing
 
 
 def test_the_baseline_has_no_relief(ideal) -> None:

@@ -3,19 +3,22 @@
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from presilicon.base import ConfigError
-from presilicon.designs import load_system
+from presilicon.designs import load_design, load_system
 from presilicon.scheduling.accounting import cost
 from presilicon.scheduling.baselines import reference_only
 from presilicon.scheduling.checker import check
 from presilicon.scheduling.solvers.heft import heft
+from presilicon.simulation import simulate
 from presilicon.study.scheduling import (
     PUBLISHED_BATCH,
     capture_steps,
     join_steps,
     kind_of,
     problem_of,
+    schedule,
     size_of,
     to_graph,
 )
@@ -42,6 +45,28 @@ def test_every_op_has_a_kind_and_its_dependencies(workload: str) -> None:
     assert len(graph.ops) == len(step.ops)
     assert all(op.kind == kind_of(each) for op, each in zip(graph.ops, step.ops, strict=True))
     assert [op.deps for op in graph.ops] == [each.depends_on for each in step.ops]
+
+
+def test_a_baseline_is_as_implausible_as_its_table_is_slow() -> None:
+    system = load_system("v100-3xs10")
+
+    def faster(value, factor, *rates):
+        return replace(value, **{name: getattr(value, name) and getattr(value, name) * factor for name in rates})
+
+    found = []
+    for factor in (1, 4):
+        rows = tuple(
+            replace(faster(row, factor, "bandwidth_gb_s"), time_ms=row.time_ms / factor) for row in system.rows
+        )
+        memory = {name: faster(device, factor, "memory_gb_s", "bytes_per_s") for name, device in system.devices.items()}
+        solution = schedule(replace(system, rows=rows, devices=memory), "alexnet", 256, solver="heft")
+        assert solution.plausibility is not None
+        found.append(solution.plausibility)
+    slow, quick = found
+    assert quick.time_ratio == pytest.approx(slow.time_ratio / 4)
+    assert (slow.is_plausible, quick.is_plausible) == (False, True)
+    step = simulate(capture_workload(load_workload("alexnet"), 256), load_design("v100"))
+    assert slow.design_s == pytest.approx(step.time_s)
 
 
 def test_classes_have_no_holes() -> None:
