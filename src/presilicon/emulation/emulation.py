@@ -24,6 +24,7 @@ from presilicon.emulation.site import LayerPlan, Rounded, Site
 from presilicon.emulation.state.amax import AmaxHistories
 from presilicon.emulation.state.recomputation import Moment, checkpointed_region, continue_from, moments_of
 from presilicon.emulation.state.steps import StepCount, StepWarning
+from presilicon.emulation.transforms import is_distributed
 from presilicon.formats import MacUnit, has_tensor_cores, parse
 from presilicon.operators import Operator
 from presilicon.records import OPERANDS, Ends, Observer, PairObserver, Role, Stateful
@@ -153,8 +154,13 @@ class Emulation:
 
     @property
     def stream(self) -> str:
-        """Prefix of the random streams of this forward pass: empty for the first pass of a step."""
-        return (f"pass{self._pass}/" if self._pass else "") + (f"repeat{self._repeat}/" if self._repeat else "")
+        """Prefix of the random streams of this forward pass: empty for the first pass of a step.
+
+        Processes that train together, each on samples of its own, draw numbers of their own.
+        """
+        rank = torch.distributed.get_rank() if is_distributed() else 0
+        numbers = {"rank": rank, "pass": self._pass, "repeat": self._repeat}
+        return "".join(f"{name}{number}/" for name, number in numbers.items() if number)
 
     def follow(self, model: "Emulation", repeat: int) -> None:
         """Compute as part of the last forward pass of `model`; each `repeat` has random numbers of its own."""

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache, wraps
+from hashlib import blake2b
 from types import MethodType
 from typing import Any, NamedTuple, TypeVar
 
@@ -74,7 +75,7 @@ def _attach(optimizer: Optimizer, update: "_Update") -> None:
     inner = optimizer.step
     update.watch(optimizer)
     if update.counts_steps:
-        optimizer.register_state_dict_post_hook(lambda _, state: state.update({ENTRY: {"step": update.count}}))
+        optimizer.register_state_dict_post_hook(lambda _, state: state.update({ENTRY: update.saved_count}))
         optimizer.register_load_state_dict_pre_hook(lambda _, state: update.load_count(state.get(ENTRY)))
 
     @wraps(getattr(inner, "__func__", inner))
@@ -120,6 +121,16 @@ def _rounds(numerics: Numerics) -> bool:
 _FLOAT32 = parse("float32")
 
 
+def _stream_of(optimizer: Optimizer) -> str:
+    """A prefix that tells optimizers apart by the values of their parameters."""
+    total = blake2b(digest_size=6)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            local = getattr(parameter.data, "_local_tensor", parameter.data).detach()
+            total.update(f"{tuple(local.shape)} ".encode() + local.reshape(-1)[:64].double().cpu().numpy().tobytes())
+    return f"{total.hexdigest()}/"
+
+
 class _Known(NamedTuple):
     """A tensor of the update that has a format."""
 
@@ -139,6 +150,8 @@ class _Update:
         self._ends = Ends() if model is None else ends_of(model)
         self.count = self._step = 0
         """Updates so far."""
+        self._own = "" if model is not None else _stream_of(optimizer)
+        """Prefix of the random streams of an optimizer whose parameters have numbers and no names."""
         self._stream, self._ops = "", 0
         self._warned: set[Any] = set()
         self._formats: dict[tuple[Role, str, int], RoleFormat] = {}
@@ -154,10 +167,15 @@ class _Update:
         depends = bool(self.numerics.schedule) or self.numerics.is_stochastic(("master", "state"))
         return depends and self._emulation is None
 
-    def load_count(self, entry: dict[str, int] | None) -> None:
-        """Continue the count of a saved optimizer."""
+    @property
+    def saved_count(self) -> dict[str, Any]:
+        """The count and the random streams for `state_dict`."""
+        return {"step": self.count} | ({"stream": self._own} if self._own else {})
+
+    def load_count(self, entry: dict[str, Any] | None) -> None:
+        """Continue the count of a saved optimizer, with its random streams."""
         if entry is not None:
-            self.count = int(entry["step"])
+            self.count, self._own = int(entry["step"]), str(entry.get("stream", ""))
 
     def copied(self, optimizer: Optimizer, memo: dict[int, Any]) -> "_Update":
         """The update of a copy of the optimizer, whose parameters are copies in `memo`."""
@@ -201,11 +219,11 @@ class _Update:
 
         Updates that follow one another without a pass between them have streams of their own.
         """
-        self._step, self._stream, self._ops = self.count, "", 0
+        self._step, self._stream, self._ops = self.count, "update/" + self._own, 0
         if self._emulation is not None:
             count = self._emulation.count
             self._step = count.step
-            self._stream = f"pass{count.last_pass}/" if count.last_pass else ""
+            self._stream += f"pass{count.last_pass}/" if count.last_pass else ""
             self._stream += f"repeat{count.updates}/" if count.updates else ""
 
     def round(self, known: Iterable[_Known]) -> None:

@@ -1,6 +1,6 @@
 """Numbers with float32 scales, taken apart: tensor cores multiply the codes, and sums are scaled afterwards."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from presilicon.base import torch
@@ -127,7 +127,8 @@ def multiply_factored(
             length = min(block, a.shape[-1] - first)
             left, right = a.codes.narrow(-1, first, length), b.codes.narrow(-2, first, length)
             scale = _scale_at(a.scales, -1, number) * _scale_at(b.scales, -2, number)
-            out = out + matmul(left, right, single, key=key) * scale
+            own = key if key is None or not number else replace(key, tensor=f"{key.tensor}/block{number}")
+            out = out + matmul(left, right, single, key=own) * scale
     return out if bias is None else out + bias
 
 
