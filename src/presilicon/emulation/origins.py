@@ -16,6 +16,7 @@ class Origins:
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Tensor], Origin]] = {}
         self._substitutes: dict[int, weakref.ref[Tensor]] = {}
+        self._held: dict[int, weakref.ref[Tensor]] = {}
 
     def of(self, tensor: Tensor) -> Origin:
         """The origin of a tensor: parameters are weights, views are what they are views of."""
@@ -34,6 +35,15 @@ class Origins:
         substitute = self._substitutes.get(id(value)) if self._substitutes else None
         return substitute is not None and substitute() is value
 
+    def is_held(self, tensor: Tensor) -> bool:
+        """Whether a module holds a tensor, or what it is a view of, as a parameter or buffer."""
+        if self.is_parameter(tensor):
+            return True
+        held = self._held.get(id(tensor))
+        if held is not None and held() is tensor:
+            return True
+        return tensor._base is not None and self.is_held(tensor._base)
+
     def role_of(self, operand: Tensor) -> Role:
         """The role of an operand of a product."""
         return "weight" if self.of(operand) == "weight" else "activation"
@@ -45,6 +55,7 @@ class Origins:
             if value is not None and not isinstance(value, nn.Parameter):
                 self._substitutes[id(value)] = weakref.ref(value)
         for tensor in constants_of([module]):
+            self._held[id(tensor)] = weakref.ref(tensor)
             if tensor.is_floating_point() and not tensor.requires_grad:
                 self._note(tensor, "constant")
 
@@ -80,13 +91,14 @@ class Origins:
     def copied(self) -> "Origins":
         """A copy, for a forward pass that continues from here."""
         copy = Origins()
-        copy._known, copy._substitutes = dict(self._known), dict(self._substitutes)
+        copy._known, copy._substitutes, copy._held = dict(self._known), dict(self._substitutes), dict(self._held)
         return copy
 
     def clear(self) -> None:
         """Forget everything at the end of the forward pass."""
         self._known.clear()
         self._substitutes.clear()
+        self._held.clear()
 
     def _forget(self, tensor: Tensor) -> None:
         self._known.pop(id(tensor), None)

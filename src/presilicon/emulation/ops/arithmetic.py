@@ -122,7 +122,7 @@ class Arithmetic:
             before = version(inputs[0]) if inputs else 0
             out = compute(*args, **kwargs)
         written = bool(inputs) and version(inputs[0]) != before
-        if written and self.training and not inputs[0].requires_grad:
+        if written and self.emulation.origins.is_held(inputs[0]):
             return out  # a buffer that the model updates is not an activation
         for result in out if isinstance(out, tuple) else (out,):
             if isinstance(result, Tensor) and result.is_floating_point() and (written or _is_fresh(result, inputs)):
