@@ -7,10 +7,12 @@
     result = ps.evaluate(design, workload, seeds=5)
     result.time_to_accuracy_s
 
-Names are resolved when they are first used: importing the package loads neither torch nor numpy.
+Names are resolved when they are first used: importing the package loads neither torch nor numpy. Functions check the
+types of their arguments.
 """
 
 from importlib import import_module
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -69,7 +71,8 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'presilicon' has no attribute '{name}'")
-    return getattr(import_module(home), name)
+    value = getattr(import_module(home), name)
+    return import_module("presilicon.base").checked(value) if isinstance(value, FunctionType) else value
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,6 @@
 """Foundation of all rooms: errors, units, seeds, configuration, input files, extension points."""
 
+from presilicon.base.arguments import checked
 from presilicon.base.conditions import Condition, parse_condition
 from presilicon.base.config import (
     Extensible,
@@ -91,6 +92,7 @@ __all__ = [
     "cache_directory",
     "change_lines",
     "check_built",
+    "checked",
     "columns",
     "count_scale",
     "decode_config",

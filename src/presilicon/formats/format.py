@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from functools import lru_cache
 from math import frexp, isfinite
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from presilicon.base import FormatError, did_you_mean
 from presilicon.formats.kernels.reference import float32, round_listed_value
@@ -51,6 +51,12 @@ class Format(ABC):
     """Whether neighbours share an exponent or a scale, so that results depend on the neighbours."""
     has_exact_steps: ClassVar[bool] = True
     """Whether rounding up or down from just beside a value gives its neighbour."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """The base has no values."""
+        if cls is Format:
+            raise FormatError('Format is the base of number formats: make one with presilicon.parse("e4m3")')
+        return super().__new__(cls)
 
     if TYPE_CHECKING:  # a real property would become the default value of a dataclass field with its name
 

@@ -493,11 +493,11 @@ def test_a_monitor_that_nobody_asks_does_not_grow(monkeypatch: pytest.MonkeyPatc
         (lambda: ps.monitor(emulate_(small_model(), FP8), roles=["activations"]), 'did you mean "activation"'),
         (lambda: ps.monitor(emulate_(small_model(), FP8), every=0), "every must be at least 1"),
         (lambda: ps.monitor(emulate_(small_model(), FP8), what_if="mxfp9"), 'did you mean "mxfp8"'),
-        (lambda: ps.monitor(emulate_(small_model(), FP8), every=1.5), "in whole steps, not 1.5 and 0"),  # type: ignore[arg-type]
+        (lambda: ps.monitor(emulate_(small_model(), FP8), every=1.5), "every must be a whole number, not 1.5"),  # type: ignore[arg-type]
         (lambda: ps.monitor(emulate_(small_model(), FP8), start=5, stop=3), "stop must be above start = 5, not 3"),
         (lambda: ps.monitor(emulate_(small_model(), FP8), layers=[]), "nothing would be monitored"),
         (lambda: ps.monitor(emulate_(small_model(), FP8), roles=[]), "nothing would be monitored"),
-        (lambda: ps.monitor("model"), "this str is not"),
+        (lambda: ps.monitor("model"), "model must be a Module, not 'model'"),
     ],
 )
 def test_mistakes_are_explained_in_one_line(call: Callable[[], Monitor], words: str) -> None:

@@ -277,7 +277,7 @@ def sensitivity(**options: Any) -> FormatSensitivity:
         ({"layers": "frist"}, '"frist" matches none of the 4 layers; near it: '),
         ({"layers": "1"}, "no layer of those chosen multiplies"),
         ({"roles": ["weights"]}, 'did you mean "weight"'),
-        ({"model": "model"}, "not str"),
+        ({"model": "model"}, "model must be a Module"),
     ],
 )
 def test_mistakes_are_explained_in_one_line(options: dict[str, Any], words: str) -> None:
