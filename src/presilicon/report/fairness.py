@@ -116,26 +116,26 @@ def miss_sentence(result: Result) -> str:
 
 
 def remark_sentences(comparison: Comparison) -> list[str]:
-    """The methods of each design, the remarks of its machine on the training that it priced, and those on all."""
+    """The methods of each design, the remarks of its machine, those on all, and where areas are from."""
     lines = []
     for result in comparison.designs:
         methods = [method["name"] for method in result.provenance.get("design", {}).get("methods", ())]
         if methods:
             lines.append(f"{result.name} trains with {' and '.join(methods)}.")
         lines += [f"{result.name}: {remark}." for remark in result.remarks]
-    return [*lines, *(f"{remark}." for remark in comparison.remarks)]
+    return [*lines, *(f"{remark}." for remark in comparison.remarks), *area_sentences(comparison)]
 
 
-def area_sentence(comparison: Comparison) -> str:
-    """States the technology that areas are from; empty where there are none, or in older records."""
+def area_sentences(comparison: Comparison) -> list[str]:
+    """The technology that areas are from; nothing where there are none, or in older records."""
     sources = {
-        result.name: parts["how"]
+        result.name: parts.get("how", "unknown")
         for result in comparison.designs
         if result.area_mm2 is not None and isinstance(parts := result.provenance.get("area"), dict)
     }
     if len(set(sources.values())) <= 1:
-        return "".join(f"Area: {source}." for source in set(sources.values()))
-    return "Area: " + "; ".join(f"{name}: {source}" for name, source in sources.items()) + "."
+        return [f"Area: {source}." for source in set(sources.values())]
+    return ["Area: " + "; ".join(f"{name}: {source}" for name, source in sources.items()) + "."]
 
 
 def notes_on(comparison: Comparison) -> list[str]:
@@ -144,4 +144,4 @@ def notes_on(comparison: Comparison) -> list[str]:
     lines = [miss_sentence(result) for result in rank(comparison.designs)]
     lines += [pair_sentence(pair) for pair in decided[:SHOWN_PAIRS]]
     lines += remark_sentences(comparison)
-    return [line for line in (*lines, area_sentence(comparison), fairness_sentence(comparison)) if line]
+    return [line for line in (*lines, fairness_sentence(comparison)) if line]

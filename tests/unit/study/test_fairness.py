@@ -8,7 +8,7 @@ import pytest
 import presilicon as ps
 from presilicon.base import ConfigError, RunFailedError
 from presilicon.records import Comparison
-from presilicon.report import render_table
+from presilicon.report import render_page, render_table
 from presilicon.study import check_strict, fairness
 from presilicon.study.fairness import check_start, strict_problems
 
@@ -175,6 +175,6 @@ def test_hardware_that_differs_is_named_beside_what_was_held_equal(strict: Compa
     assert beside(machine={"sram_kib": 64}) == ("memory: fp8-systolic the default, other 64 KiB",)
     assert strict.fairness is not None
     assert [words.partition(":")[0] for words in strict.fairness.unequal_hardware] == ["area"]
-    page = render_table(strict)
-    assert "Unequal hardware: area: fp32-systolic" in page
-    assert "Area: units, registers and SRAM of technology horowitz-45nm;" in page
+    for text in (render_table(strict), render_page(strict)):
+        assert "Unequal hardware: area: fp32-systolic" in text
+        assert "Area: units, registers and SRAM of technology horowitz-45nm;" in text

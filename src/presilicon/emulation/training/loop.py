@@ -77,8 +77,9 @@ def train(
     a random stream of their own derived from `seed`, so two designs with the same seed start from the same weights and
     see the same batches. `operators` replace functions, in addition to those of the numerics.
 
-    A step trains `workload.batch_size` samples on each chip, with as many updates as the machine's `update_rule` makes
-    of them; budget and evaluation interval count samples. `methods` take part in every step, the first outermost.
+    A step trains `workload.batch_size` samples, on all chips together, with as many updates as the machine's
+    `update_rule` makes of them; budget and evaluation interval count samples. `methods` take part in every step, the
+    first outermost.
 
     `on_wait` is called when the run waits for the GPU, so that another run can start its own. `splits` are the
     workload's data, if they are loaded already.
