@@ -31,9 +31,10 @@ def write_project(directory: Path, name: str, modules: Sequence[Path], texts: Ma
     return written
 
 
-def tools_text(name: str) -> str:
-    """The lines of a README about the tools and the testbenches."""
-    return fill("tools.md.in", name=name)
+def tools_text(name: str, *, has_instrument: bool = False) -> str:
+    """The lines of a README about the tools and the testbenches, as commands that work in its directory."""
+    refused = "- Icarus Verilog 11 does not take the instrument's part selects."
+    return fill("tools.md.in", name=name, icarus=refused if has_instrument else fill("icarus.md.in", name=name).strip())
 
 
 def cocotb_text(name: str, test: str) -> str:
