@@ -24,6 +24,8 @@ def test_indicators_come_out_to_the_digit() -> None:
     found = [row for row in reproduce("hybrid-table4").rows if row.quantity.startswith("MatMul")]
     assert len(found) == 8
     assert all(row.ours == row.published for row in found)
+    lanes = [row for row in reproduce("hybrid-table4").rows if row.quantity.startswith("multiply-adds")]
+    assert [round(row.published / row.ours, 1) for row in lanes] == [1.5, 8.3, 1.1]
 
 
 @pytest.mark.parametrize(
