@@ -1,6 +1,6 @@
 """Turns emulation of a model on and off, in place."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -28,9 +28,11 @@ class _Guard:
     hooks, so that the model can be saved and copied.
     """
 
-    def __init__(self, module: nn.Module, enter: "_Enter") -> None:
+    def __init__(self, module: nn.Module, enter: "_Enter", compiled: Callable[..., Any] | None = None) -> None:
+        """`compiled` is what `Module.compile` made of the call before."""
         self.module = module
         self.enter = enter
+        self.compiled = compiled
 
     @uncompiled
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -38,6 +40,8 @@ class _Guard:
         refuse_tracing()
         depth = emulation.depth
         try:
+            if self.compiled is not None:
+                return self.compiled(*args, **kwargs)
             return type(self.module)._call_impl(self.module, *args, **kwargs)
         except BaseException:
             emulation.unwind(depth)
@@ -148,6 +152,8 @@ def emulate_(
         module.register_forward_pre_hook(enter)
         module.register_forward_hook(_Leave(emulation, name))
         module._call_impl = _Guard(module, enter)  # type: ignore[method-assign]
+        if module._compiled_call_impl is not None:
+            module._compiled_call_impl = _Guard(module, enter, module._compiled_call_impl)
     # Inside the wrappers of torch, because `state_dict` of the model itself is what loops save.
     save_with([module for name, module in named_layers(model) if not name][-1], emulation)
     round_master_(model, numerics, seed=seed)
@@ -161,6 +167,8 @@ def restore_(model: ModelT) -> ModelT:
         no_longer_save_with(module, emulation)
         if isinstance(vars(module).get("_call_impl"), _Guard):
             del module._call_impl
+        if isinstance(module._compiled_call_impl, _Guard):
+            module._compiled_call_impl = module._compiled_call_impl.compiled
         for hooks in (module._forward_pre_hooks, module._forward_hooks):
             for key in [key for key, hook in hooks.items() if isinstance(hook, _Enter | _Leave)]:
                 del hooks[key]

@@ -197,6 +197,34 @@ def test_whatever_stops_a_forward_pass_leaves_nothing_emulated(stop: Callable[[]
     assert where == "hook" or not torch.equal(model(weight), model[0](weight) @ model[0](weight).t())
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("order", ["before", "after"])
+@pytest.mark.parametrize("how", ["in place", "wrapped"])
+def test_an_interrupt_of_a_compiled_model_leaves_nothing_emulated(how: str, order: str) -> None:
+    torch._dynamo.reset()
+    stopping = Stopping(int)
+    model: nn.Module = nn.Sequential(nn.Linear(5, 5), stopping)
+    emulate_(model, FP8) if order == "after" else None
+    if how == "in place":
+        model.compile(backend="eager")
+        compiled = model
+    else:
+        compiled = torch.compile(model, backend="eager")
+    emulate_(compiled, FP8) if order == "before" else None
+    weight = torch.randn(5, 5)
+    expected = compiled(weight)
+    stopping.stop = sys.exit
+    with pytest.raises(SystemExit):
+        compiled(weight)
+    assert not _get_current_function_mode_stack()
+    stopping.stop = int
+    assert torch.equal(compiled(weight), expected)
+    torch._dynamo.reset()
+    plain = restore_(compiled)(weight)
+    assert not torch.equal(plain, expected)
+    assert torch.equal(plain, stopping(model[0](weight)))
+
+
 def test_a_layer_whose_interrupt_is_caught_in_the_model_is_left() -> None:
     class Retrying(nn.Module):
         def __init__(self) -> None:
