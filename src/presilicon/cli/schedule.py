@@ -59,7 +59,7 @@ def command(context: click.Context) -> None:
     help='Instead of a workload: ops in a JSON file, {"ops": [{"id": 0, "kind": "Conv2D", "size": "M", ...}]}.',
 )
 @click.option(
-    "--batch", "batch_size", type=click.IntRange(1, 1 << 24), help="Batch size, instead of the workload's own."
+    "--batch", "batch_size", type=click.IntRange(1, 1 << 24), help="Samples of an update, on all copies of the model."
 )
 @click.option(
     "--objective",

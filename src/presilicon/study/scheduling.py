@@ -238,6 +238,7 @@ class ScheduleRequest:
     graph: Path | None = None
     """A JSON file with ops, in place of a workload."""
     batch_size: int | None = None
+    """Samples of an update, on all copies of the model together; by default, each copy has the published number."""
     objective: Objective = "energy"
     cap_w: float | None = None
     limit_s: float | None = None
@@ -281,6 +282,21 @@ class ScheduleRequest:
             raise ConfigError(f"--time-limit must be a number of seconds above 0, not {self.time_limit_s:g}")
         if self.cap_w is not None and not 0 < self.cap_w < 1e9:
             raise ConfigError(f"--power-cap must be a number of watts above 0, not {self.cap_w:g}")
+
+    def batch_of_copy(self, system: System) -> int | None:
+        """Samples of each copy of the model; None for the workload's own.
+
+        Raises:
+            ConfigError: the copies cannot share the batch evenly.
+        """
+        if self.batch_size is None or self.batch_size % system.replicas == 0:
+            return None if self.batch_size is None else self.batch_size // system.replicas
+        lower = self.batch_size // system.replicas * system.replicas
+        choices = " or ".join(str(size) for size in (lower, lower + system.replicas) if size)
+        raise ConfigError(
+            f"{system.name}: {system.replicas} copies of the model cannot share a batch of {self.batch_size} samples "
+            f"evenly; --batch counts the samples of all copies: try {choices}"
+        )
 
     def load_system(self) -> System:
         """The system with the settings applied."""
@@ -375,7 +391,7 @@ def _time_of_design(system: System, request: ScheduleRequest) -> float | None:
     if device.like is None or device.machine is not None or request.workload is None:
         return None
     design = load_design(device.like)
-    return sum(simulate(step, design).time_s for step in capture_steps(request.workload, request.batch_size))
+    return sum(simulate(step, design).time_s for step in capture_steps(request.workload, request.batch_of_copy(system)))
 
 
 def _comparison_notes(solution: Solution) -> Iterator[str]:
@@ -455,7 +471,7 @@ def _problems(system: System, request: ScheduleRequest) -> tuple[Problem, Proble
         graph = read_graph(request.graph, parts=request.allow_parts)
     else:
         assert request.workload is not None
-        steps = capture_steps(request.workload, request.batch_size)
+        steps = capture_steps(request.workload, request.batch_of_copy(system))
         graph = join_steps(request.workload, steps, request.sizing, system.kinds)
         costs = simulated_costs(system, steps)
     plain = build_problem(

@@ -120,3 +120,15 @@ def test_captured_steps_are_scheduled() -> None:
     problem = problem_of(load_system("v100-3xs10"), "digits-cnn")
     found = heft(problem)
     check(problem, found, claimed=cost(problem, found))
+
+
+def test_the_batch_is_that_of_all_copies_of_the_model() -> None:
+    whole = problem_of(load_system("2xv100-6xs10"), "digits-mlp", 64)
+    half = problem_of(load_system("v100-3xs10"), "digits-mlp", 32)
+    assert (whole.batch_size, half.batch_size) == (64, 32)
+    copies = Counter((task.kind, task.shape) for task in whole.tasks if task.shape)
+    assert copies == Counter(
+        {key: 2 * count for key, count in Counter((task.kind, task.shape) for task in half.tasks if task.shape).items()}
+    )
+    with pytest.raises(ConfigError, match=r"2 copies of the model cannot share a batch of 33 samples .* try 32 or 34"):
+        problem_of(load_system("2xv100-6xs10"), "digits-mlp", 33)
