@@ -512,7 +512,7 @@ def test_names_that_collide(module, port, message, tmp_path) -> None:
         ("layer1.out:out_valid", {"top": "mlp_trainin"}, "did you mean .mlp_training."),
         ("layer1.out:out_valid", {"clock": "klk"}, "no input .klk."),
         ("layer1.out:out_valid", {"reset": "!rest"}, "no input .rest."),
-        ("layer1.out:out_valid", {"sources": [Path("nowhere.v")]}, "nowhere.v: cannot be read"),
+        ("layer1.out:out_valid", {"sources": [Path("nowhere.v")]}, "nowhere.v: there is no such file"),
     ],
 )
 def test_mistakes_are_explained(signal, options, message, tmp_path) -> None:

@@ -7,10 +7,13 @@ LONG = ("x" * 5000, "x y " * 1500)
 
 @pytest.mark.parametrize(
     "command",
-    [["evaluate", "fp32-systolic", "--workload", "digits-mlp"], ["quantize", "e4m3", "1.5"], ["sweep", "study.toml"]],
+    [
+        ["evaluate", "fp32-systolic", "--workload", "digits-mlp"],
+        ["quantize", "e4m3", "1.5"],
+        ["rtl", "mac", "fp8-systolic", "--out", "x"],
+    ],
 )
 def test_without_torch_a_command_says_how_to_get_it(command, python, tmp_path) -> None:
-    (tmp_path / "study.toml").write_text('designs = ["fp32-systolic"]\nworkloads = ["digits-mlp"]\n')
     out = python(
         "import sys\n"
         "sys.modules['torch'] = None\n"
