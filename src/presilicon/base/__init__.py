@@ -13,6 +13,7 @@ from presilicon.base.config import (
     read_value,
     to_plain,
     to_toml,
+    write_out,
 )
 from presilicon.base.errors import (
     UNREADABLE,
@@ -129,4 +130,5 @@ __all__ = [
     "unknown",
     "write_atomically",
     "write_file",
+    "write_out",
 ]

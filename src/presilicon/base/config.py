@@ -146,6 +146,12 @@ def apply_settings(data: Mapping[str, Any], settings: Iterable[str], kind: type,
     return result
 
 
+def write_out(data: Mapping[str, Any], kind: type, source: Source) -> dict[str, Any]:
+    """`data` with shorthands written out: a text that stands for a table becomes the table."""
+    written: dict[str, Any] = _expand(dict(data), kind, "$", source)
+    return written
+
+
 def read_value(text: str) -> Any:
     """The value of a setting: TOML, or else plain text.
 

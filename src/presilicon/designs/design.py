@@ -13,6 +13,7 @@ from presilicon.base import (
     decode_config,
     located,
     to_plain,
+    write_out,
 )
 from presilicon.designs.inheritance import is_path, packaged_names, read_whole, without_other_form
 from presilicon.designs.instrument import Instrument
@@ -85,7 +86,7 @@ def load_design(
     64
     """
     # A file that lists matrix units replaces those of its base; merging would keep units that the chip does not have.
-    data, source = read_whole(name_or_path, "presets", "design", _beside, replaced=("matrix",))
+    data, source = read_whole(name_or_path, "presets", "design", _beside, _written_out, replaced=("matrix",))
     if numerics is not None:
         data = {**data, "numerics": recipe_table(numerics)}
     elif isinstance(data.get("numerics"), str):
@@ -124,6 +125,15 @@ def diff_plain(left: dict[str, Any], right: dict[str, Any]) -> list[tuple[str, A
         for path in paths
         if left_fields.get(path) != right_fields.get(path)
     ]
+
+
+def _written_out(data: dict[str, Any], source: Source) -> dict[str, Any]:
+    """A design with its recipe and its roles as tables."""
+    recipe = data.get("numerics")
+    if isinstance(recipe, str):
+        with located(source.locate("$.numerics")):
+            data = {**data, "numerics": recipe_table(recipe)}
+    return write_out(data, Design, source)
 
 
 def _beside(data: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 from presilicon.base import ConfigError, Source, located, parse_toml, read_toml, unknown
 
 Beside = Callable[[dict[str, Any], Path], dict[str, Any]]
+WriteOut = Callable[[dict[str, Any], Source], dict[str, Any]]
 
 
 def packaged_names(folder: str) -> list[str]:
@@ -52,14 +53,16 @@ def read_whole(
     folder: str,
     what: str,
     beside: Beside,
+    written_out: WriteOut,
     *,
     replaced: Collection[str] = (),
     above: tuple[str, ...] = (),
 ) -> tuple[dict[str, Any], Source]:
     """`read_packaged`, merged over the document of its base: tables are merged, other values replaced.
 
-    `beside` makes paths in a file relative to the file's folder. Tables named in `replaced` are not merged but replaced
-    as a whole.
+    `beside` makes paths in a file relative to the file's folder. `written_out` gives the base with tables in place of
+    texts that stand for them, such as a recipe or a format, so that fields of these can be given alone. Tables named in
+    `replaced` are not merged but replaced as a whole.
 
     Raises:
         ConfigError: the base is not a name, does not exist, or is based on the file itself.
@@ -80,9 +83,9 @@ def read_whole(
     if base in above:
         raise ConfigError(f"{place}: {base} is based on itself")
     with located(place):
-        below, _ = read_whole(base, folder, what, beside, replaced=replaced, above=(*above, base))
-    inherited = {key: value for key, value in below.items() if key not in ("name", "description")}
-    return _merge(inherited, data, replaced), source
+        below, origin = read_whole(base, folder, what, beside, written_out, replaced=replaced, above=(*above, base))
+        inherited = {key: value for key, value in below.items() if key not in ("name", "description")}
+        return _merge(written_out(inherited, origin), data, replaced), source
 
 
 _FORMS = {"memories": "sram_kib", "sram_kib": "memories"}

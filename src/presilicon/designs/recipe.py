@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from presilicon.base import decode_config, to_plain, to_toml
+from presilicon.base import Source, decode_config, to_plain, to_toml, write_out
 from presilicon.designs.inheritance import is_path, packaged_names, read_whole
 from presilicon.designs.numerics import Numerics, decode_format
 from presilicon.designs.operators import beside
@@ -37,7 +37,7 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
     >>> str(load_recipe("bf16").numerics.weight)
     'bfloat16'
     """
-    data, source = read_whole(name_or_path, "recipes", "numerics", _beside)
+    data, source = read_whole(name_or_path, "recipes", "numerics", _beside, _written_out)
     about = {key: str(data.pop(key)) for key in _ABOUT if key in data}
     numerics = decode_config(data, Numerics, source, decode_format)
     return Recipe(name=recipe_label(name_or_path), numerics=numerics, **about)
@@ -54,7 +54,7 @@ def load_numerics(name_or_path: str | Path) -> Numerics:
 
 def recipe_table(name_or_path: str | Path) -> dict[str, Any]:
     """The `[numerics]` table that a recipe stands for in a design file."""
-    data, source = read_whole(name_or_path, "recipes", "numerics", _beside)
+    data, source = read_whole(name_or_path, "recipes", "numerics", _beside, _written_out)
     table = {key: value for key, value in data.items() if key not in _ABOUT}
     if is_path(str(name_or_path)):
         decode_config(table, Numerics, source, decode_format)  # a mistake is reported at its place in this file
@@ -79,6 +79,12 @@ def _concise(value: Any) -> Any:
         entries = {key: _concise(item) for key, item in value.items() if item is not None and item != []}
         return entries["format"] if set(entries) == {"format"} else entries
     return [_concise(item) for item in value] if isinstance(value, list) else value
+
+
+def _written_out(data: dict[str, Any], source: Source) -> dict[str, Any]:
+    """Numerics with their roles as tables."""
+    about = {key: data[key] for key in _ABOUT if key in data}
+    return write_out({key: value for key, value in data.items() if key not in about}, Numerics, source) | about
 
 
 def _beside(data: dict[str, Any], folder: Path) -> dict[str, Any]:

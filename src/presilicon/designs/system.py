@@ -18,6 +18,7 @@ from presilicon.base import (
     did_you_mean,
     located,
     to_plain,
+    write_out,
 )
 from presilicon.designs.inheritance import packaged_names, read_packaged, read_whole
 
@@ -244,6 +245,10 @@ class System(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict
         return plain
 
 
+def _written_out(data: dict[str, Any], source: Source) -> dict[str, Any]:
+    return write_out(data, System, source)
+
+
 def load_system(name_or_path: str | Path, settings: Iterable[str] = ()) -> System:
     """The system of a preset name or a TOML file, with `devices.gpu.idle_w=39`-like settings applied.
 
@@ -256,7 +261,7 @@ def load_system(name_or_path: str | Path, settings: Iterable[str] = ()) -> Syste
     >>> load_system("v100-3xs10", ["devices.fpga.idle_w=0"]).devices["fpga"].idle_w
     0.0
     """
-    data, source = read_whole(name_or_path, "systems", "system", _beside)
+    data, source = read_whole(name_or_path, "systems", "system", _beside, _written_out)
     settings = list(settings)
     if settings:
         data = apply_settings(data, settings, System, source)
