@@ -7,7 +7,7 @@ from functools import partial
 from presilicon.base import GIBI
 from presilicon.designs import Design, StepFormats, load_design
 from presilicon.records import Cost, Reproduced, Reproduction, StepFacts, StepGraph
-from presilicon.simulation import executed_ops, peak_bytes, simulate
+from presilicon.simulation import Course, executed_ops, peak_bytes, simulate
 from presilicon.workloads import Workload, capture_workload, from_networks, load_workload, unet
 
 BATCHES = (1, 32, 128)
@@ -97,7 +97,7 @@ def one_copy_bytes(graph: StepGraph) -> float:
 def held_bytes(graph: StepGraph, design: Design) -> float:
     """Peak of live memory in the step, as `simulate` counts it."""
     formats = StepFormats(design.numerics, StepFacts())
-    return peak_bytes(graph, executed_ops(graph, formats, StepFacts()), formats)
+    return peak_bytes(graph, Course(executed_ops(graph, formats, StepFacts())), formats)
 
 
 def _workload(name: str, kind: str) -> Workload:

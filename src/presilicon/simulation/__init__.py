@@ -23,7 +23,7 @@ from presilicon.simulation.mapping.nest import (
     price_mapping,
 )
 from presilicon.simulation.mapping.problem import Contraction, Tensor
-from presilicon.simulation.memory import memory_timeline, peak_bytes
+from presilicon.simulation.memory import Course, memory_timeline, peak_bytes
 from presilicon.simulation.roofline.attention import FusedAttention, find_attention
 from presilicon.simulation.roofline.efficiency import (
     TABLE_SCHEMA,
@@ -73,6 +73,7 @@ __all__ = [
     "CaterpillarMachine",
     "ChipEnergy",
     "Contraction",
+    "Course",
     "Dataflow",
     "Dataflows",
     "Efficiency",

@@ -1,7 +1,8 @@
 """Memory of a training step: every storage from its first write to its last use, by purpose."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ from presilicon.records import (
     MemoryPoint,
     MemoryTimeline,
     Op,
+    OpCost,
     StepFacts,
     StepGraph,
     TensorRef,
@@ -53,7 +55,8 @@ def memory_timeline(graph: StepGraph, design: Design, cost: Cost, facts: StepFac
     """
     formats = StepFormats(design.numerics, facts, graph)
     executed = executed_ops(graph, formats, facts)
-    holdings = find_holdings(graph, executed, formats)
+    course = course_of(executed, cost.ops)
+    holdings = find_holdings(graph, course, formats)
     points = tuple(
         MemoryPoint(
             name=op.name,
@@ -62,19 +65,50 @@ def memory_timeline(graph: StepGraph, design: Design, cost: Cost, facts: StepFac
             end_s=op.end_s,
             **{f"{part}_bytes": size for part, size in zip(MEMORY_PARTS, sizes, strict=True)},
         )
-        for op, sizes in zip(cost.ops, held_by_part(list(holdings.values()), len(executed)), strict=True)
+        for op, sizes in zip(
+            sorted(cost.ops, key=lambda op: op.start_s),
+            held_by_part(list(holdings.values()), len(executed)),
+            strict=True,
+        )
     )
     parts = {storage: holding.part for storage, holding in holdings.items()}
     return MemoryTimeline(points=points, lifetimes=find_lifetimes(executed, cost, parts, formats))
 
 
-def peak_bytes(graph: StepGraph, executed: Sequence[Op], formats: StepFormats) -> float:
+class Course(NamedTuple):
+    """The ops of a step in the order in which they start."""
+
+    ops: Sequence[Op]
+    until: tuple[int, ...] | None = None
+    """For each op, the last one that starts before it ends; None where none overlap."""
+
+
+_ORDERED = Recent[tuple[Op, ...]](32)
+
+
+def course_of(executed: Sequence[Op], costs: Sequence[OpCost]) -> Course:
+    """The course of a step whose ops start and end as their costs say."""
+    starts = [cost.start_s for cost in costs]
+    ops: Sequence[Op] = executed
+    order = list(range(len(starts)))
+    if any(before > after for before, after in pairwise(starts)):
+        order.sort(key=lambda position: starts[position])
+        ops = _ORDERED.find(executed, tuple(order), lambda: tuple(executed[position] for position in order))
+        starts = [starts[position] for position in order]
+    ends = [costs[position].end_s for position in order]
+    slack = 1e-9 * max(ends, default=0.0)  # an op that starts where another ends does not overlap it
+    if all(end <= start + slack for end, start in zip(ends, starts[1:], strict=False)):
+        return Course(ops)
+    return Course(ops, tuple(max(p, bisect_left(starts, end - slack) - 1) for p, end in enumerate(ends)))
+
+
+def peak_bytes(graph: StepGraph, course: Course, formats: StepFormats) -> float:
     """Peak memory of the step."""
-    change = [0.0] * (len(executed) + 1)
-    for _, holding in _walk_holdings(graph, executed, formats):
+    change = [0.0] * (len(course.ops) + 1)
+    for _, holding in _walk_holdings(graph, course, formats):
         change[holding.first] += holding.size_bytes
         change[holding.last + 1] -= holding.size_bytes
-    return max(accumulate(change[: len(executed)]), default=0.0)
+    return max(accumulate(change[: len(course.ops)]), default=0.0)
 
 
 def held_by_part(holdings: Sequence[Holding], count: int) -> list[list[float]]:
@@ -92,14 +126,14 @@ def held_by_part(holdings: Sequence[Holding], count: int) -> list[list[float]]:
     return rows
 
 
-def find_holdings(graph: StepGraph, executed: Sequence[Op], formats: StepFormats) -> dict[tuple[int, bool], Holding]:
+def find_holdings(graph: StepGraph, course: Course, formats: StepFormats) -> dict[tuple[int, bool], Holding]:
     """Every storage of the step, by its id and whether it is the rounded copy of a weight.
 
     Views and in-place results share the storage of what they came from, so they are counted once, at the largest size
     that an op saw. Weights and state are held throughout, the batch from the start to its last use, and anything else
     from its first write to its last use.
     """
-    return dict(_walk_holdings(graph, executed, formats))
+    return dict(_walk_holdings(graph, course, formats))
 
 
 class _Life(Struct):
@@ -114,13 +148,14 @@ class _Life(Struct):
 _USES = Recent[tuple[set[int], set[int], dict[int, _Life]]](32)
 
 
-def _find_uses(ops: Sequence[Op], held_throughout: set[int]) -> tuple[set[int], set[int], dict[int, _Life]]:
+def _find_uses(course: Course, held_throughout: set[int]) -> tuple[set[int], set[int], dict[int, _Life]]:
     """Storages that the step begins with, those that its backward pass reads, and the uses of all but resident ones."""
     initial: set[int] = set()
     used_backward: set[int] = set()
     lives: dict[int, _Life] = {}
     known: set[tuple[int, str, str, int]] = set()
-    for position, op in enumerate(ops):
+    for position, op in enumerate(course.ops):
+        end = position if course.until is None else course.until[position]
         for tensor in op.inputs:
             if tensor.id not in lives and tensor.role in _INITIAL:
                 initial.add(tensor.id)
@@ -130,7 +165,7 @@ def _find_uses(ops: Sequence[Op], held_throughout: set[int]) -> tuple[set[int], 
             if tensor.id in held_throughout:
                 continue
             life = lives.setdefault(tensor.id, _Life(position, position, []))
-            life.last = position
+            life.last = max(life.last, end)
             key = (tensor.id, tensor.role, op.layer, tensor.elements)
             if key not in known:
                 known.add(key)
@@ -139,9 +174,10 @@ def _find_uses(ops: Sequence[Op], held_throughout: set[int]) -> tuple[set[int], 
 
 
 def _walk_holdings(
-    graph: StepGraph, executed: Sequence[Op], formats: StepFormats
+    graph: StepGraph, course: Course, formats: StepFormats
 ) -> Iterator[tuple[tuple[int, bool], Holding]]:
     """The holdings one by one: a step may have very many, and finding the peak needs no list of them."""
+    executed = course.ops
     end = len(executed) - 1
     if end < 0:
         return
@@ -156,7 +192,7 @@ def _walk_holdings(
     yield from resident.items()
     held_throughout = {storage for storage, _ in resident}
     backward_start = next((position for position, op in enumerate(executed) if op.phase in _BACKWARD), len(executed))
-    initial, used_backward, lives = _USES.find(executed, "", lambda: _find_uses(executed, held_throughout))
+    initial, used_backward, lives = _USES.find(executed, course.until, lambda: _find_uses(course, held_throughout))
     last = {storage: life.last for storage, life in lives.items()}
     for storage, life in lives.items():
         size_bytes = max([formats.written_bytes(tensor, layer) for tensor, layer in life.seen])

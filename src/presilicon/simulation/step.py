@@ -18,7 +18,7 @@ from presilicon.designs import (
 from presilicon.records import Cost, Ends, Gemm, Op, OpCost, StepFacts, StepGraph, TensorRef
 from presilicon.simulation.execution import executed_ops
 from presilicon.simulation.instrument import instrument_step_j
-from presilicon.simulation.memory import peak_bytes
+from presilicon.simulation.memory import course_of, peak_bytes
 from presilicon.simulation.operators import with_arithmetic
 
 
@@ -75,7 +75,7 @@ def simulate(
         time_s=price.time_s,
         energy_j=sum(components.values()),
         cycles=sum(op.cycles for op in price.ops),
-        memory_bytes=peak_bytes(graph, executed, formats),
+        memory_bytes=peak_bytes(graph, course_of(executed, price.ops), formats),
         energy_by_component_j=components,
         ops=price.ops,
         dram_bounds=price.dram_bounds,

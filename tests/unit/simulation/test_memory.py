@@ -1,10 +1,13 @@
 """Memory over a step, and lifetimes of data, on graphs small enough for pencil and paper."""
 
+from dataclasses import replace
+
 import pytest
 
-from presilicon.designs import load_design
+from presilicon.designs import StepFormats, load_design
 from presilicon.records import Lifetime, MemoryTimeline, Op, StepFacts, StepGraph, TensorRef
-from presilicon.simulation import memory_timeline, simulate
+from presilicon.simulation import executed_ops, memory_timeline, simulate
+from presilicon.workloads import capture_workload, load_workload
 
 SMALL = ["machine.rows=4", "machine.cols=4", "machine.clock_ghz=1"]
 FP32 = load_design("fp32-systolic", SMALL)
@@ -121,3 +124,47 @@ def test_refresh_is_needed_only_past_the_retention_time(linear_step) -> None:
 
 def test_an_empty_step_holds_nothing() -> None:
     assert timeline_of(StepGraph(name="empty", batch_size=1, ops=())).peak_bytes == 0
+
+
+COURSES = {
+    "fused": ("bf16-systolic", []),
+    "a small buffer": ("bf16-systolic", ["machine.sram_kib=256"]),
+    "cores": ("bf16-mesh", ["machine.cores.count=4", "machine.cores.parallel=tile"]),
+    "layers on cores": ("bf16-mesh", ["machine.cores.count=4", "machine.cores.parallel=layer"]),
+    "a card": ("h200", []),
+}
+
+
+@pytest.mark.parametrize("name", COURSES)
+def test_memory_at_a_time_is_what_is_alive_then(name: str) -> None:
+    preset, settings = COURSES[name]
+    design = load_design(preset, settings)
+    accumulate = 4 if name == "layers on cores" else 1
+    workload = replace(load_workload("fashion-resnet"), accumulate=accumulate)
+    graph = capture_workload(workload)
+    cost = simulate(graph, design)
+    points = memory_timeline(graph, design, cost).points
+    assert max(point.total_bytes for point in points) == cost.memory_bytes
+    starts = [point.start_s for point in points]
+    assert starts == sorted(starts)
+    resident = {tensor.id for tensor in (*graph.state, *graph.parameters)}
+    formats = StepFormats(design.numerics, StepFacts(), graph)
+    by_index = {op.index: op for op in executed_ops(graph, formats, StepFacts())}
+    alive: dict[int, tuple[float, float, float]] = {}
+    for price in sorted(cost.ops, key=lambda price: price.start_s):
+        op = by_index[price.index]
+        for place, tensor in enumerate((*op.inputs, *op.outputs)):
+            is_given = place < len(op.inputs) and tensor.role in ("weight", "state", "activation")
+            first, last, size = alive.get(tensor.id, (0.0 if is_given else price.start_s, 0.0, 0.0))
+            if is_given and tensor.id not in alive and tensor.role in ("weight", "state"):
+                resident.add(tensor.id)  # frozen weights and running statistics stay
+            size = max(size, formats.written_bytes(tensor, op.layer))
+            alive[tensor.id] = (first, max(last, price.end_s), size)
+    slack = 1e-8 * cost.time_s
+    for point in points[:: len(points) // 40]:
+        expected = sum(
+            size
+            for key, (first, last, size) in alive.items()
+            if key not in resident and first <= point.start_s + slack and last >= point.start_s + slack
+        )
+        assert point.activations_bytes + point.transients_bytes + point.gradients_bytes == pytest.approx(expected)

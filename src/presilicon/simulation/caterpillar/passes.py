@@ -11,7 +11,7 @@ from presilicon.designs import MachineStep
 from presilicon.records import Gemm, Op, Role, TensorRef
 from presilicon.simulation.caterpillar.machine import CaterpillarMachine
 from presilicon.simulation.caterpillar.products import Bits, Moves, product_moves, update_moves
-from presilicon.simulation.memory import Holding, find_holdings, held_by_part
+from presilicon.simulation.memory import Course, Holding, find_holdings, held_by_part
 
 IN_MEM_A: tuple[Role, ...] = ("weight", "master", "gradient", "state")
 """Roles of data as large as the weights; activations and errors live in MEM B."""
@@ -165,7 +165,7 @@ class PassPlanner:
         unstored = {op.outputs[0].id for op in step.executed if op.index in self.fused}
         holdings = [
             _per_sample(holding, self.samples)
-            for (storage, _), holding in find_holdings(step.graph, step.executed, step.formats).items()
+            for (storage, _), holding in find_holdings(step.graph, Course(step.executed), step.formats).items()
             if storage not in unstored
         ]
         return max((sum(sizes) for sizes in held_by_part(holdings, len(step.executed))), default=0.0)
