@@ -183,10 +183,11 @@ def to_plain(value: Any) -> Any:
     return str(value)
 
 
-def to_toml(plain: Mapping[str, Any]) -> str:
+def to_toml(plain: Mapping[str, Any], struct: msgspec.Struct | None = None) -> str:
     """A plain document as TOML: scalars first, then tables, short ones on a line; None is left out.
 
-    So is an empty list in a table: TOML lets no `[[table.list]]` follow it. Lists of tables are written that way.
+    So is an empty list in a table, after which TOML lets no `[[table.list]]` follow, unless the field of `struct`,
+    which the document describes, is another list by default. Lists of tables are written that way.
 
     >>> print(to_toml({"name": "a", "machine": {"rows": 2, "dataflow": {"forward": "os"}}}), end="")
     name = "a"
@@ -198,16 +199,34 @@ def to_toml(plain: Mapping[str, Any]) -> str:
     lines = [line for key, value in plain.items() if _is_inline(value) for line in _assignment(key, value)]
     for key, value in plain.items():
         if isinstance(value, Mapping):
-            lines += _table(_key(key), value)
+            lines += _table(_key(key), value, struct=_below(struct, key))
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
-def _table(path: str, table: Mapping[str, Any], header: str = "[{}]") -> list[str]:
+def _below(struct: Any, key: str) -> Any:
+    """The struct in a field, or nothing where there is none."""
+    value = getattr(struct, key, None)
+    return value if isinstance(value, msgspec.Struct) else None
+
+
+def _is_left_empty(struct: Any, key: str) -> bool:
+    """Whether a field is an empty list where it would have entries by default."""
+    if not isinstance(struct, msgspec.Struct):
+        return False
+    defaults = {field.name: field for field in msgspec.structs.fields(struct)}
+    field = defaults.get(key)
+    if field is None:
+        return False
+    default = field.default_factory() if callable(field.default_factory) else field.default
+    return isinstance(default, list | tuple) and bool(default)
+
+
+def _table(path: str, table: Mapping[str, Any], header: str = "[{}]", struct: Any = None) -> list[str]:
     """A table under its header; what is too long for a line becomes a table of its own below it."""
     lines: list[str] = []
     below: list[str] = []
     for key, value in table.items():
-        if value is None or (isinstance(value, list | tuple) and not value):
+        if value is None or (isinstance(value, list | tuple) and not value and not _is_left_empty(struct, key)):
             continue
         if _is_list_of_tables(value):
             for item in value:
@@ -215,7 +234,7 @@ def _table(path: str, table: Mapping[str, Any], header: str = "[{}]") -> list[st
             continue
         assignment = _assignment(key, value)
         if isinstance(value, Mapping) and len(assignment[0]) > _LONGEST_LINE:
-            below += _table(f"{path}.{_key(key)}", value)
+            below += _table(f"{path}.{_key(key)}", value, struct=_below(struct, key))
         else:
             lines += assignment
     needed = lines or not below or header != "[{}]"

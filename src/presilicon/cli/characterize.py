@@ -83,7 +83,7 @@ def describe(
         keep(card)
     click.echo("fitting (some minutes)", err=True)
     described, table, error = describe_card(design, card, out / "layers.json")
-    write_file(out / "design.toml", f"# {card.device}, {table.source}\n{to_toml(described.to_plain())}")
+    write_file(out / "design.toml", f"# {card.device}, {table.source}\n{to_toml(described.to_plain(), described)}")
     errors = sorted(group.error for group in table.groups.values() if group.points)
     powers, of_power = ("", "") if error is None else (f" and {len(card.powers)} powers", f", of power {error:.0%}")
     click.echo(

@@ -41,8 +41,9 @@ def show(design: str, settings: tuple[str, ...], as_json: bool) -> None:
     """Print DESIGN as TOML with every default: a starting point for a file of your own."""
     from presilicon.designs import load_design
 
-    plain = load_design(design, settings).to_plain()
-    print_document("design", plain, to_toml(plain), as_json)
+    loaded = load_design(design, settings)
+    plain = loaded.to_plain()
+    print_document("design", plain, to_toml(plain, loaded), as_json)
 
 
 def print_document(what: str, plain: Any, toml: str, as_json: bool) -> None:
@@ -87,11 +88,15 @@ def fit(design: str, like: str, out: Path | None, settings: tuple[str, ...], as_
         f"{fitted.goal_mm2:.4f} mm2 of {like}; areas of technology {machine['technology']}"
     )
     if out is not None:
-        write_file(out, f"# {line}\n{to_toml(plain)}")
+        write_file(out, f"# {line}\n{to_toml(plain, fitted.design)}")
         click.echo(line)
         return
     click.echo(line, err=True)
-    print_document("design", plain, to_toml(plain), as_json)
+    if as_json:
+        areas = {"area_mm2": fitted.mm2, "goal_mm2": fitted.goal_mm2, "technology": machine["technology"]}
+        print_json(design=plain, **areas)
+    else:
+        print_document("design", plain, to_toml(plain, fitted.design), as_json=False)
 
 
 def print_differences(changes: list[tuple[str, Any, Any]], as_json: bool) -> None:

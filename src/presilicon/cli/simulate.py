@@ -139,6 +139,7 @@ def command(
     made: list[str] = []
     if array is not None or dataflow is not None or fold_overlap is not None:
         made = _array_settings(design, load_design(design).machine, array_sides, dataflow, fold_overlap)
+        _refuse_twice(made, settings)
     if sides is not None and dataflow is not None:
         made.append("machine.transpose=free")  # a single product transposes nothing
     try:
@@ -164,6 +165,14 @@ def _array_settings(
             f"--array, --dataflow and --fold-overlap are for systolic arrays; the machine of {design} is a "
             f"{machine.kind}: change it with --set machine.FIELD=VALUE, or take a systolic design such as bf16-systolic"
         ) from None
+
+
+def _refuse_twice(made: Sequence[str], settings: Sequence[str]) -> None:
+    """One field cannot be given by an option and by --set."""
+    paths = {setting.partition("=")[0].strip() for setting in settings}
+    twice = [path for setting in made if (path := setting.partition("=")[0].strip()) in paths]
+    if twice:
+        raise ConfigError(f"{twice[0]} is given by --set and by --array, --dataflow or --fold-overlap: give it once")
 
 
 def _as_typed(message: str, made: Sequence[str], array: str | None, dataflow: str | None, overlap: bool | None) -> str:

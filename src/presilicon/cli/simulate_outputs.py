@@ -109,9 +109,9 @@ def print_steps(
     from presilicon.workloads import load_workload
 
     workload = load_workload(name)
-    if options.accumulate is not None:
-        batch = options.batch or workload.batch_size
-        workload = replace(workload, batch_size=batch, accumulate=options.accumulate)
+    batch, accumulate = options.batch or workload.batch_size, options.accumulate or workload.accumulate
+    if (batch, accumulate) != (workload.batch_size, workload.accumulate):
+        workload = replace(workload, batch_size=batch, accumulate=accumulate)
     plain = StepGraphs(workload)
     texts, talk, prices = [], [], []
     if any(design.methods for design in designs):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from presilicon.base import Scale, count_scale, joules_scale, seconds_scale
 from presilicon.records import Comparison, Interval, Milestone, Result
-from presilicon.report.intervals import format_interval, format_metric, rank
+from presilicon.report.intervals import format_interval, format_target, rank
 
 HEADER = ("design", "target", "steps", "samples", "updates", "time", "energy", "reached")
 
@@ -62,4 +62,4 @@ def _row(result: Result, milestone: Milestone) -> tuple[str, ...]:
         (milestone.energy_j, joules_scale),
     )
     texts = [format_interval(interval, scale_of, ends=several) for interval, scale_of in columns]
-    return (result.name, format_metric(milestone.target, result), *texts, milestone.reached)
+    return (result.name, format_target(milestone.target, result), *texts, milestone.reached)

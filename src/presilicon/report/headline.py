@@ -89,9 +89,10 @@ def _undecided(pairs: Sequence[Pair]) -> _Sentence:
 def _nobody(best: Result, others: Sequence[Result]) -> _Sentence:
     """The sentence when no design has a finite median."""
     subject: _Sentence = ["No design held "] if others else [_name(best), " did not hold "]
-    if best.time_to_accuracy_s.low is not None:
-        arrived, _, seeds = best.reached.partition("/")
-        of_whom: _Sentence = [" of ", _name(best)] if others else []
+    most = max((best, *others), key=lambda result: _share(result.reached))  # the first of those, which arrived soonest
+    if _share(most.reached):
+        arrived, _, seeds = most.reached.partition("/")
+        of_whom: _Sentence = [" of ", _name(most)] if others else []
         return [
             *subject,
             f"{_goal(best)} reliably: {arrived} of {seeds} seeds",
@@ -125,6 +126,12 @@ def _caution(comparison: Comparison) -> _Sentence:
     if fewest >= FEW_SEEDS or any(pair.time_ratio is not None for pair in comparison.pairs):
         return []
     return [f", on {'a single seed' if fewest == 1 else f'{fewest} seeds'} only: more would tell whether that holds"]
+
+
+def _share(reached: str) -> float:
+    """The share of seeds in a text such as 1/10."""
+    arrived, _, seeds = reached.partition("/")
+    return int(arrived) / int(seeds)
 
 
 def _best_value(result: Result) -> float:

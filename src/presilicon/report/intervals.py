@@ -100,6 +100,17 @@ def format_metric(value: float, result: Result) -> str:
     return format_percent(value) if result.metric_is_fraction else format_number(value, digits=4)
 
 
+def format_target(target: float, result: Result) -> str:
+    """A target as it was given: unlike measured values it is not rounded, so that different ones read differently.
+
+    >>> from types import SimpleNamespace
+    >>> share = SimpleNamespace(metric_is_fraction=True)
+    >>> format_target(0.9046, share), format_target(0.97, share), format_target(0.9996, share)
+    ('90.46%', '97%', '99.96%')
+    """
+    return f"{100 * target:.6g}%" if result.metric_is_fraction else f"{target:.6g}"
+
+
 def metric_of(designs: Sequence[Result]) -> str:
     """The name of the metric of all designs, or `metric` if they differ; `accuracy` without designs."""
     names = {result.metric for result in designs} or {"accuracy"}
@@ -108,7 +119,7 @@ def metric_of(designs: Sequence[Result]) -> str:
 
 def format_goal(result: Result) -> str:
     """The target of a result with the name of its metric: `97% validation accuracy`, `validation loss 1.5`."""
-    target = format_metric(result.target, result)
+    target = format_target(result.target, result)
     if result.metric_is_fraction:
         return f"{target} validation {result.metric}"
     return f"validation {result.metric} {target}"

@@ -5,7 +5,7 @@ from math import isclose, isfinite
 from typing import Any
 
 from presilicon.base import change_lines, columns, json_text
-from presilicon.records import DesignChange, Interval, excludes_one
+from presilicon.records import DesignChange, Interval, Result, excludes_one
 from presilicon.report.fairness import format_ratio, pair_sentence
 from presilicon.report.history import run_summary, run_title
 from presilicon.report.run_table import METRICS
@@ -41,6 +41,8 @@ def changes_to_json(
             {
                 "a": change.first.name,
                 "b": change.second.name,
+                "metric": change.first.metric,
+                "direction": change.first.better,
                 "metrics": {name: _metric(name, change) for name in METRICS},
                 "pair": change.pair,
                 "unpaired": change.unpaired,
@@ -84,12 +86,23 @@ def _design_lines(change: DesignChange) -> list[str]:
         ratio = _paired_ratio(name, change)
         verdict = "" if ratio is None else f"{format_ratio(ratio)}, {'' if excludes_one(ratio) else 'not '}separated"
         rows.append(
-            (f"  {metric.title}", metric.format(first), metric.format(second), _difference(name, change), verdict)
+            (
+                f"  {_title(name, first)}",
+                metric.format(first),
+                metric.format(second),
+                _difference(name, change),
+                verdict,
+            )
         )
     sentence = f"seeds are not paired: {change.unpaired}"
     if pair is not None:
         sentence = pair_sentence(pair.swapped if pair.losses > pair.wins else pair)
     return [*columns(rows, left=(0, 4)), sentence]
+
+
+def _title(name: str, result: Result) -> str:
+    """The title of a metric; the workload's own has its name and says which way is better."""
+    return f"{result.metric} ({result.better} is better)" if name == "accuracy" else METRICS[name].title
 
 
 def _difference(name: str, change: DesignChange) -> str:

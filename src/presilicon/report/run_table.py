@@ -42,7 +42,7 @@ def _reached(result: Result) -> float:
 
 
 METRICS = {
-    "accuracy": RunMetric("accuracy", lambda result: result.accuracy),
+    "accuracy": RunMetric("metric", lambda result: result.accuracy),
     "steps": RunMetric("steps to acc.", lambda result: _median(result.steps_to_accuracy), base.format_count),
     "time_s": RunMetric("time to acc.", lambda result: _median(result.time_to_accuracy_s), base.format_seconds),
     "energy_j": RunMetric("energy to acc.", lambda result: _median(result.energy_to_accuracy_j), base.format_joules),
@@ -146,7 +146,10 @@ def rows_to_json(rows: Sequence[RunRow]) -> str:
     """Runs as a JSON document, in the order of their first rows, each with the metrics of its designs."""
     runs: dict[str, dict[str, Any]] = {}
     for row in rows:
-        metrics = {} if row.result is None else {name: row.metric(name) for name in METRICS}
+        metrics: dict[str, Any] = {}
+        if row.result is not None:
+            metrics = {"metric": row.result.metric, "direction": row.result.better}
+            metrics |= {name: row.metric(name) for name in METRICS}
         run = runs.setdefault(row.run.name, run_summary(row.run) | {"results": []})
         run["results"].append({"design": row.design, "workload": row.workload, **metrics})
     return json_text({"schema": 1, "runs": list(runs.values())})
@@ -162,4 +165,5 @@ def print_rows(rows: Sequence[RunRow], file: IO[str] | None = None) -> None:
 def _cells(row: RunRow) -> tuple[str, ...]:
     if row.result is None:
         return row.design or run_title(row.run), *("-" for _ in _SHOWN)
-    return row.design, *(METRICS[name].format(row.result) for name in _SHOWN[:-1]), row.result.reached
+    measured = f"{row.result.metric} {METRICS['accuracy'].format(row.result)}"
+    return row.design, measured, *(METRICS[name].format(row.result) for name in _SHOWN[1:-1]), row.result.reached

@@ -10,7 +10,7 @@ from typing import Any
 
 from presilicon import base
 from presilicon.base import Scale, columns, format_number, json_text, pick
-from presilicon.records import SIMULATED, PointRecord, Recommendation, SweepResult
+from presilicon.records import SIMULATED, PointMeasure, PointRecord, Recommendation, SweepResult
 from presilicon.report.intervals import NEVER
 from presilicon.report.table import render_table
 
@@ -110,8 +110,9 @@ def _shown(result: SweepResult) -> list[PointRecord]:
     """All points of a small study, the front of a large one; best first."""
 
     def order(record: PointRecord) -> tuple[str, float]:
-        value = record.metric(result.objectives[0])
-        return record.workload, inf if isnan(value) else value
+        name = result.objectives[0]
+        value = record.metric(name)
+        return record.workload, inf if isnan(value) else -value if is_to_be_high(result, record, name) else value
 
     records = [record for record in result.records if not record.error]
     if len(records) > MOST_ROWS:
@@ -120,11 +121,19 @@ def _shown(result: SweepResult) -> list[PointRecord]:
     return sorted(records, key=order)[:MOST_ROWS]
 
 
+def is_to_be_high(result: SweepResult, record: PointRecord, name: str) -> bool:
+    """Whether a higher value of a metric is the better one at a point."""
+    measure = result.measures.get(record.workload, PointMeasure())
+    return name == "reached" or (name == "accuracy" and measure.better == "higher")
+
+
 def _table(result: SweepResult, shown: Sequence[PointRecord]) -> tuple[list[str], list[list[str]]]:
     several = [name for name in ("workload", "design") if len({getattr(r, name) for r in result.records}) > 1]
     names = _columns(result)
     fraction = all(measure.is_fraction for measure in result.measures.values())
     scales = {name: metric_scale(name, shown, is_fraction=fraction) for name in names}
+    if "accuracy" in scales:
+        scales["accuracy"] = (measure_name(result), scales["accuracy"][1])
     titles = [_title(path, result.axes) for path in result.axes]
     heads = [f"{title}{f' ({scale.unit})' if scale.unit else ''}" for title, scale in scales.values()]
     cells = []
@@ -135,6 +144,12 @@ def _table(result: SweepResult, shown: Sequence[PointRecord]) -> tuple[list[str]
         identity = [str(getattr(record, name)).rpartition("/")[2] for name in several]
         cells.append([mark, str(record.number), *identity, *values, *metrics])
     return [" ", "point", *several, *titles, *heads], cells
+
+
+def measure_name(result: SweepResult) -> str:
+    """The name of the metric of all workloads, or `metric` if they differ."""
+    names = {measure.name for measure in result.measures.values()} or {"accuracy"}
+    return names.pop() if len(names) == 1 else "metric"
 
 
 def _mark(result: SweepResult, record: PointRecord) -> str:
@@ -175,7 +190,9 @@ def _cell(value: float, scale: Scale) -> str:
 
 def _summary(result: SweepResult, shown: int) -> list[str]:
     total, failed = len(result.records), [record for record in result.records if record.error]
-    objectives = ", ".join(_HEADS[name][0] for name in result.objectives)
+    objectives = ", ".join(
+        measure_name(result) if name == "accuracy" else _HEADS[name][0] for name in result.objectives
+    )
     lines = [] if result.recommendation is None else ["> recommended"]
     lines.append(f"* on the Pareto front of {objectives}: {len(result.front)} of {total} points")
     if result.limits:

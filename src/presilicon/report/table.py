@@ -10,7 +10,15 @@ from presilicon.report.arrivals import HEADER, arrival_rows
 from presilicon.report.fairness import notes_on
 from presilicon.report.findings import miss_reasons
 from presilicon.report.headline import headline
-from presilicon.report.intervals import NEVER, format_ends, format_interval, format_metric, metric_of, rank
+from presilicon.report.intervals import (
+    NEVER,
+    format_ends,
+    format_interval,
+    format_metric,
+    format_target,
+    metric_of,
+    rank,
+)
 from presilicon.report.sensitivity import render_sensitivity
 
 if TYPE_CHECKING:
@@ -44,7 +52,7 @@ class Grid(NamedTuple):
 def make_grid(comparison: Comparison) -> Grid:
     """The texts of the table, for the terminal, plain text and the page to lay out."""
     ranking = rank(comparison.designs)
-    targets = {format_metric(result.target, result) for result in ranking}
+    targets = {format_target(result.target, result) for result in ranking}
     header = (
         "design",
         f"test {metric_of(ranking)}",

@@ -13,14 +13,14 @@ from presilicon.runs.events import read_plain_events
 from presilicon.runs.run import EVENTS_FILE
 from presilicon.runs.store import StoredRun
 
-_COLUMNS = ("design", "seed", "step", "accuracy", "time_s", "energy_j")
+_COLUMNS = ("design", "seed", "step", "metric", "value", "time_s", "energy_j")
 
 
 def export_run(run: StoredRun, format: str) -> str:
     """The run as text in one of `EXPORT_FORMATS`.
 
-    `json` contains the record and all events. `csv` has one row per evaluation; the cost up to then (`time_s`,
-    `energy_j`) is empty until the run has a result.
+    `json` contains the record and all events. `csv` has one row per evaluation, with the name of the workload's metric
+    and its value; the cost up to then (`time_s`, `energy_j`) is empty until the run has a result.
 
     Raises:
         ConfigError: there is no such format, or the run's record cannot be read.
@@ -42,11 +42,13 @@ def _as_json(run: StoredRun) -> str:
 
 def _as_csv(run: StoredRun) -> str:
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    metric = _metric_name(run)
     evaluations = [msgspec.to_builtins(event) for event in run.events(EvaluationEvent)]
     for row in [*evaluations, *_curve_points(run)]:
         key = tuple(row.get(column) for column in ("design", "seed", "step"))
         if not all(isinstance(value, str | int | None) for value in key):
             continue  # a damaged event
+        row = {**row, "metric": metric, "value": row.get("accuracy")}
         rows.setdefault(key, {}).update({column: row[column] for column in _COLUMNS if row.get(column) is not None})
     text = io.StringIO()
     writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
@@ -55,6 +57,13 @@ def _as_csv(run: StoredRun) -> str:
     runs = list(dict.fromkeys(key[:2] for key in rows))
     writer.writerows(rows[key] for key in sorted(rows, key=lambda key: (runs.index(key[:2]), _number(key[2]))))
     return text.getvalue()
+
+
+def _metric_name(run: StoredRun) -> str:
+    """The name of the workload's metric."""
+    workload = run.record.config.get("workload") if run.record else None
+    metric = workload.get("metric") if isinstance(workload, dict) else None
+    return str(metric.get("name", "accuracy")) if isinstance(metric, dict) else "accuracy"
 
 
 def _number(value: Any) -> float:

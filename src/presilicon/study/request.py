@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from presilicon.base import ConfigError, json_text, located
-from presilicon.designs import Design, recipe_label, vary_designs
+from presilicon.designs import Design, load_recipe, recipe_label, vary_designs
 from presilicon.records import Direction
 from presilicon.runs import CHECKPOINT_EVERY, Run, StoredRun, resume_run
 from presilicon.study.looks import MAX_SEEDS, Seeds
@@ -74,6 +74,9 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
         for recipe in recipes:
             for design in vary_designs(name, self.settings, self.vary, numerics=recipe, methods=self.methods):
                 short = recipe_label(recipe)
+                changed = [setting for setting in self.settings if setting.strip().startswith("numerics.")]
+                if changed and design.numerics != load_recipe(recipe).numerics:
+                    short += f"[{', '.join(changed)}]"
                 label = short if len(self.designs) == 1 and not self.vary else f"{design.name}/{short}"
                 designs.append(msgspec.structs.replace(design, name=label))
         return designs

@@ -30,7 +30,7 @@ def falling(comparison):
 def test_the_table_names_the_metric_and_shows_plain_numbers(falling):
     text = render_table(falling)
     assert "test perplexity" in text
-    assert "steps to 1.031" in text
+    assert "steps to 1.03093" in text
     assert " 1.025 " in text
     assert "accuracy on" not in text
     assert "%" not in text.splitlines()[1]
@@ -40,14 +40,14 @@ def test_the_page_names_it_too(falling):
     page = render_page(falling)
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
     assert (data["metric"], data["fraction"], data["rising"], data["counted"]) == ("perplexity", False, False, False)
-    for text in ("validation perplexity 1.031", "Validation perplexity", "Test perplexity"):
+    for text in ("validation perplexity 1.03093", "Validation perplexity", "Test perplexity"):
         assert text in page.replace("\xa0", " ")
 
 
 def test_the_figure_has_no_percentages(falling):
     figure = render_figure(falling, "svg").decode()
     assert "Validation perplexity on digits-cnn" in figure
-    assert "1.031" in figure
+    assert "1.03093" in figure
     assert "%<" not in figure
 
 

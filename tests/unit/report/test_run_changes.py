@@ -30,7 +30,7 @@ def test_each_metric_has_its_difference(runs, comparison):
         area_mm2=None,
     )
     lines, text = lines_of(runs, DesignChange(first=first, second=second, unpaired="no seed in common"))
-    assert lines["accuracy"][-2:] == ["-2.00", "points"]
+    assert lines["accuracy (higher is better)"][-2:] == ["-2.00", "points"]
     assert lines["energy to acc."][-1] == "+100.0%"
     assert lines["time to acc."][-2:] == ["never", "-"]
     assert lines["memory"][-1] == "same"
@@ -44,7 +44,7 @@ def test_each_metric_has_its_difference(runs, comparison):
 def test_a_metric_that_is_no_fraction_differs_in_percent(runs, comparison):
     first = replace(comparison.designs[0], metric="loss", metric_is_fraction=False, accuracy=2.0)
     lines, _ = lines_of(runs, DesignChange(first=first, second=replace(first, accuracy=1.5)))
-    assert lines["accuracy"][-1] == "-25.0%"
+    assert lines["loss (higher is better)"][-1] == "-25.0%"
 
 
 @pytest.mark.parametrize(("low", "verdict"), [(1.1, "separated"), (0.9, "not separated")])

@@ -66,9 +66,9 @@ def run(tmp_path):
 
 def test_csv_before_the_result_has_no_costs(run):
     text = export_run(load_run(run.path.parent, run.name), "csv")
-    assert text.splitlines()[0] == "design,seed,step,accuracy,time_s,energy_j"
+    assert text.splitlines()[0] == "design,seed,step,metric,value,time_s,energy_j"
     assert rows(text)[0] == {
-        "design": "a, b", "seed": "7", "step": "10", "accuracy": "0.6", "time_s": "", "energy_j": "",
+        "design": "a, b", "seed": "7", "step": "10", "metric": "accuracy", "value": "0.6", "time_s": "", "energy_j": "",
     }  # fmt: skip
 
 

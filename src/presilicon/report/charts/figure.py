@@ -9,7 +9,7 @@ from presilicon.base import ConfigError, MissingToolError, Scale, joules_scale, 
 from presilicon.records import Comparison, Result
 from presilicon.report.charts.curves import median_curve
 from presilicon.report.charts.palette import LIGHT, SOLID
-from presilicon.report.intervals import ENERGY, TIME, Measure, format_interval, format_metric, longest, metric_of, rank
+from presilicon.report.intervals import ENERGY, TIME, Measure, format_interval, format_target, longest, metric_of, rank
 
 FIGURE_FORMATS: tuple[str, ...] = ("png", "svg", "pdf")
 _INK, _SOFT, _LINE = "#1b1c1e", "#5d6167", "#dcdcd8"
@@ -102,7 +102,7 @@ def _draw_curves(axes: Any, designs: Sequence[Result]) -> None:
             axes.plot(
                 [arrival], [percent * result.target], "o", markersize=6, color=colour, mfc="white", mew=1.8, zorder=5
             )
-    for target, shown in sorted({(result.target, format_metric(result.target, result)) for result in designs}):
+    for target, shown in sorted({(result.target, format_target(result.target, result)) for result in designs}):
         axes.axhline(percent * target, color=_INK, linewidth=0.9, linestyle=(0, (5, 4)), alpha=0.6, zorder=1)
         text = f"target\n{shown}"
         axes.annotate(text, (1.008, percent * target), xycoords=("axes fraction", "data"), va="center", fontsize=9)

@@ -8,7 +8,7 @@ from presilicon.base import Condition, parse_condition
 from presilicon.records import POINT_METRICS, PointRecord, SweepResult
 from presilicon.report.charts.figure import render_drawing
 from presilicon.report.charts.palette import LIGHT
-from presilicon.report.sweep import metric_scale
+from presilicon.report.sweep import measure_name, metric_scale
 
 _GRID, _REST, _REFUSED = "#ececea", "#9a9ea3", "#c9b7b0"
 
@@ -31,17 +31,27 @@ def _draw(result: SweepResult) -> Any:
     energy = time.replace("time", "energy").removesuffix("_s") + "_j"
     panels = [(time, energy, "area_mm2"), (time, "area_mm2", "accuracy" if trained else "power_w")]
     figure = Figure(figsize=(11.0, 4.8), layout="constrained")
-    figure.suptitle(f"{result.name}: {len(result.records)} points, {len(result.front)} on the Pareto front")
+    drawn = len(_drawable(result, time, energy))
+    left_out = len(result.records) - drawn
+    omitted = f"; {left_out} not drawn: never there, failed or unknown" if left_out else ""
+    figure.suptitle(f"{result.name}: {drawn} points, {len(result.front)} on the Pareto front{omitted}")
     for index, panel in enumerate(panels):
         _draw_panel(figure, figure.add_subplot(1, 2, index + 1), result, panel)
     return figure
 
 
+def _drawable(result: SweepResult, *names: str) -> list[PointRecord]:
+    """The points that have a place on axes of these metrics."""
+    return [r for r in result.records if all(isfinite(r.metric(name)) and r.metric(name) > 0 for name in names)]
+
+
 def _draw_panel(figure: Any, axes: Any, result: SweepResult, panel: tuple[str, str, str]) -> None:
     x, y, colour = panel
-    drawn = [r for r in result.records if all(isfinite(r.metric(name)) and r.metric(name) > 0 for name in (x, y))]
+    drawn = _drawable(result, x, y)
     fraction = all(measure.is_fraction for measure in result.measures.values())
     scales = {name: metric_scale(name, drawn, is_fraction=fraction) for name in panel}
+    if "accuracy" in scales:
+        scales["accuracy"] = (measure_name(result), scales["accuracy"][1])
 
     def values(name: str, records: Sequence[PointRecord]) -> list[float]:
         return [scales[name][1].apply(record.metric(name)) for record in records]

@@ -390,4 +390,4 @@ def design_file(design: Design, recommendation: Recommendation) -> str:
         if ratio is not None and ratio.median is not None:
             low, high = (f"{end:.3g}" if end is not None else "-" for end in (ratio.low, ratio.high))
             lines.append(f"# {pair.second} over {pair.first}: {ratio.median:.3g} ({low} to {high}), {pair.seeds} seeds")
-    return "\n".join([*lines, to_toml(design.to_plain())])
+    return "\n".join([*lines, to_toml(design.to_plain(), design)])
