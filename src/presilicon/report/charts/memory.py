@@ -49,7 +49,9 @@ def _draw(timeline: MemoryTimeline, title: str) -> Any:
     axes = figure.add_subplot()
     end_s = max((point.end_s for point in timeline.points), default=1.0)
     time, size = seconds_scale(end_s), bytes_scale(timeline.peak_bytes or 1.0)
-    times = [time.apply(time_s) for point in timeline.points for time_s in (point.start_s, point.end_s)]
+    starts = [point.start_s for point in timeline.points]
+    ends = [min(point.end_s, after) for point, after in zip(timeline.points, [*starts[1:], end_s], strict=False)]
+    times = [time.apply(time_s) for span in zip(starts, ends, strict=True) for time_s in span]
     parts = [part for part in MEMORY_PARTS if any(point.parts()[part] for point in timeline.points)]
     rows = [[size.apply(value) for value in _twice(timeline.points, part)] for part in parts]
     if parts:
@@ -83,10 +85,13 @@ def _mark_peak(axes: Any, peak: MemoryPoint, x: float, y: float, end: float) -> 
 
 
 def _mark_backward(axes: Any, timeline: MemoryTimeline, scale: Any) -> None:
-    """Draw a line where the backward pass begins, and one where the update begins."""
-    for word, phases in (("backward", ("input_grad", "weight_grad")), ("update", ("update",))):
-        start = next((point.start_s for point in timeline.points if point.phase in phases), None)
-        if start is not None:
+    """Draw a line where the backward pass begins, and one where it has ended and updates are left."""
+    backward = [point for point in timeline.points if point.phase in ("input_grad", "weight_grad")]
+    last = timeline.points.index(backward[-1]) if backward else -1
+    updates = [point for point in timeline.points[last + 1 :] if point.phase == "update"]
+    for word, points in (("backward", backward), ("update", updates)):
+        if points:
+            start = points[0].start_s
             axes.axvline(scale(start), color="black", linewidth=0.8, linestyle=(0, (4, 3)), alpha=0.5)
             position = (scale(start), 0.02)
             axes.annotate(
