@@ -2,7 +2,7 @@
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from math import gcd
@@ -50,6 +50,8 @@ _USES: dict[Role, tuple[ProductPhase, ...]] = {
     "error": ("input_grad", "weight_grad"),
 }
 """The products that each role is an operand of; the input gradients of attention multiply by activations."""
+_USES_OF_WEIGHTS: dict[Role, tuple[ProductPhase, ...]] = {**_USES, "weight": ("forward", "weight_grad")}
+"""The same in a product of two weights, as in LoRA: both gradients are weight gradients."""
 
 _rounding_ids: dict[RoleFormat, int] = {}
 
@@ -68,13 +70,10 @@ class LayerPlan:
         self._operands = {(role, phase): numerics.operand(role, phase) for role in _USES for phase in PRODUCT_PHASES}
         self.hadamard = {phase: numerics.product(phase).hadamard or 0 for phase in PRODUCT_PHASES}
         """Length of the Hadamard transforms of each product's operands."""
-        self.regrouped_roles = frozenset(
-            role
-            for role in _USES
-            if self._differs_by_product(role)
-            or (numerics.grouping == "per-product" and self._is_oriented(role))
-            or (stale_weights and role == "weight" and self._is_active(role))
-        )
+        self.regrouped_roles = self._regrouped(_USES, stale_weights)
+        """Roles whose tensors are rounded separately for each product."""
+        self.regrouped_weights = self._regrouped(_USES_OF_WEIGHTS, stale_weights)
+        """The same in a product of two weights."""
         rounds = any(map(self._is_active, _USES)) or "gradient" in self.active_roles
         self.is_exact = all(
             numerics.unit_of(phase, left, right).is_float32 for phase in PHASES for left in _USES for right in _USES
@@ -153,14 +152,17 @@ class LayerPlan:
 
     def _is_active(self, role: Role) -> bool:
         """Whether a product rounds or transforms operands of this role."""
-        return any(not self.is_used_as_is(role, phase) for phase in _USES[role])
+        return any(not self.is_used_as_is(role, phase) for phase in (*_USES[role], *_USES_OF_WEIGHTS[role]))
 
-    def _is_oriented(self, role: Role) -> bool:
-        return any(self._operands[role, phase].format.is_oriented for phase in _USES[role])
-
-    def _differs_by_product(self, role: Role) -> bool:
-        formats = {self._operands[role, phase] for phase in _USES[role]}
-        return len(formats) > 1 or any(self.hadamard[phase] for phase in _USES[role])
+    def _regrouped(self, uses: Mapping[Role, Sequence[ProductPhase]], stale_weights: bool) -> frozenset[Role]:
+        return frozenset(
+            role
+            for role, phases in uses.items()
+            if len(formats := {self._operands[role, phase] for phase in phases}) > 1
+            or any(self.hadamard[phase] for phase in phases)
+            or (self.numerics.grouping == "per-product" and any(one.format.is_oriented for one in formats))
+            or (stale_weights and role == "weight" and self._is_active(role))
+        )
 
     def rounds_vector(self, role: Role) -> bool:
         """Whether vector ops round tensors of `role`; block formats are left to the products, which group them."""
@@ -291,7 +293,7 @@ class Site:
         self._delays = True
         """Whether scales may follow earlier passes; formats that are only asked about have no history."""
         self._product: type[Product] = LinearProduct
-        self._has_types = False
+        self._is_of_weights = self._has_types = False
 
     def round(self, tensor: Tensor, use: Use) -> Tensor:
         """`tensor` in its role's format, with blocks along the axis; observers see the result in training.
@@ -437,7 +439,7 @@ class Site:
     @property
     def shares_operands(self) -> bool:
         """Whether torch can compute both backward products in one call: same tensors, float32 accumulation."""
-        return self.plan.is_exact and not self.plan.regrouped_roles
+        return self.plan.is_exact and not self._regrouped_roles
 
     @property
     def leaves_sums_of_errors(self) -> bool:
@@ -446,7 +448,11 @@ class Site:
 
     def regroups(self, role: Role) -> bool:
         """Whether a tensor of this role is rounded separately for each product, along that product's axis."""
-        return role in self.plan.regrouped_roles
+        return role in self._regrouped_roles
+
+    @property
+    def _regrouped_roles(self) -> frozenset[Role]:
+        return self.plan.regrouped_weights if self._is_of_weights else self.plan.regrouped_roles
 
     def regroup(self, tensor: Operand, use: Use) -> Operand:
         """A saved tensor for a backward product: rounded as that product asks for, or as it was rounded before."""
@@ -525,10 +531,10 @@ class Site:
         parts = factored(split.detach(), oriented, role_format.rounding_mode, key, amax=amax)
         return parts if split is tensor else Factored(parts.codes.view(tensor.shape), parts.scales)
 
-    def prepare(self, product: Product, device: torch.device) -> None:
+    def prepare(self, product: Product, roles: tuple[Role, Role], device: torch.device) -> None:
         """Note the kind of product, and whether its operands have the types that tensor cores read."""
         emulation = self._emulation
-        self._product = type(product)
+        self._product, self._is_of_weights = type(product), roles == ("weight", "weight")
         if product.takes_types and self.plan.is_on_tensor_cores and not emulation.observers and not emulation.recorders:
             self._has_types = has_tensor_cores(device)
 

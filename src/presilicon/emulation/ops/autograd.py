@@ -116,7 +116,7 @@ class _EmulatedProduct(Function):
     ) -> Tensor:
         axes = product.axes
         a_role, b_role, *_ = roles
-        site.prepare(product, a.device)
+        site.prepare(product, (a_role, b_role), a.device)
         rounded_a = site.round_operand(a, Use(a_role, axes.a_forward, product.groups, "forward"))
         b_groups = product.groups if axes.b_forward == 0 else 1
         part = "b" if a_role == b_role else ""
