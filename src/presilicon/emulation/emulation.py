@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import FrameType
@@ -13,16 +13,17 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import CheckpointFunction
 
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, RoleFormat
-from presilicon.emulation.exact import exactly, refuse_reentrant_checkpoint, was_exact_before
+from presilicon.emulation.exact import exactly, is_exact, was_exact_before
 from presilicon.emulation.monitoring.recorder import Recorder
 from presilicon.emulation.operators.replacement import Replacements
 from presilicon.emulation.origins import Origins
 from presilicon.emulation.site import LayerPlan, Rounded, Site
 from presilicon.emulation.state.amax import AmaxHistories
-from presilicon.emulation.state.recomputation import Moment, checkpointed_region, continue_from, moments_of
+from presilicon.emulation.state.recomputation import Moment, Region, innermost_record, open_regions, reentrant_regions
 from presilicon.emulation.state.steps import StepCount, StepWarning
 from presilicon.emulation.transforms import is_distributed
 from presilicon.formats import MacUnit, has_tensor_cores, parse
@@ -49,6 +50,11 @@ _FLOAT32 = parse("float32")
 
 class TensorCoreWarning(UserWarning):
     """Sums of tensor cores are slow on this device, or replaced by float32 sums."""
+
+
+def _is_reentrant_training() -> bool:
+    """Whether reentrant checkpointing runs a forward pass that it will differentiate."""
+    return any(any(region.record.needs_input_grad) for region in reentrant_regions())
 
 
 class Watcher(Protocol):
@@ -221,16 +227,20 @@ class Emulation:
 
     def enter(self, layer: str, training: bool, *, counts: bool = True) -> None:
         """Called when a module's forward begins; the outermost turns emulation on and counts if it `counts`."""
-        refuse_reentrant_checkpoint()
         if not self._layers:
             # Inside a backward pass this is a recomputation (activation checkpointing) of the step in progress.
             recomputes = torch._C._current_graph_task_id() != -1
             if self._replayed:
                 moment = self._replayed.pop(0)
                 self.step, self._pass = moment.step, moment.pass_number
-            elif recomputes and not is_recomputing() and self.numerics.is_stochastic(_ROUNDED_IN_PASSES):
+            elif (
+                self._remembers_passes
+                and not (is_recomputing() or is_exact())
+                and (recomputes or _is_reentrant_training())
+            ):
                 raise ConfigError(
-                    "stochastic rounding cannot repeat its random numbers in reentrant checkpointing; "
+                    "stochastic rounding, delayed scaling and schedules cannot repeat a forward pass in reentrant "
+                    "checkpointing around a whole emulated model, or in one that is not torch's; "
                     "use torch.utils.checkpoint.checkpoint(..., use_reentrant=False)"
                 )
             self._awaits_backward = False
@@ -245,8 +255,14 @@ class Emulation:
                 with self.bookkeeping():
                     self.amax.advance()
             self._turn_on(training)
-        self._note_region()
+        self._note_regions()
         self._layers.append(layer)
+
+    @property
+    def _remembers_passes(self) -> bool:
+        """Whether the bits of a pass depend on those before it."""
+        numerics = self.numerics
+        return numerics.is_stochastic(_ROUNDED_IN_PASSES) or numerics.delays_scales or bool(numerics.schedule)
 
     def bookkeeping(self) -> AbstractContextManager[None]:
         """A context for ops of emulation itself, which coverage does not list."""
@@ -274,35 +290,42 @@ class Emulation:
             if recorder.is_due(self.step):
                 recorder.see_relu(self.layer, output)
 
-    def _note_region(self) -> None:
-        """Remember the state at the start of a checkpointed region, for its recomputation in the backward pass."""
-        region = checkpointed_region()
-        moments = [] if region is None else moments_of(region, self)
-        if region is None or (self._layers and moments):
+    def _note_regions(self) -> None:
+        """Remember the state at the start of checkpointed regions, for their recomputations in the backward pass."""
+        innermost = innermost_record()
+        is_known = innermost is None or (self._layers and Region(innermost).moments_of(self))
+        may_be_reentrant = not torch.is_grad_enabled() and (self._training or not self._layers)
+        if is_known and not may_be_reentrant:
             return
-        moment = Moment(
+        for region in open_regions():
+            moments = region.moments_of(self)
+            if self._layers and moments:
+                continue
+            moments.append(self._moment(region))
+            if len(moments) == 1:
+                region.continue_from(partial(self._resumed, moments))
+
+    def _moment(self, region: Region) -> Moment:
+        return Moment(
             step=self.step,
             pass_number=self._pass,
             training=self._training,
             layers=tuple(self._layers),
             calls=dict(self._calls),
-            rounded=self.rounded.emptied(),
-            origins=self.origins.copied(),
+            rounded=self.rounded.emptied(region.inputs),
+            origins=self.origins.copied(region.inputs),
             is_exact=was_exact_before(region),
         )
-        moments.append(moment)
-        if len(moments) == 1:
-            continue_from(region, partial(self._resumed, moments))
 
     @contextmanager
-    def _resumed(self, moments: list[Moment]) -> Iterator[None]:
+    def _resumed(self, moments: list[Moment], inputs: Sequence[Any]) -> Iterator[None]:
         """A context in which the forward pass continues from an earlier moment."""
         changed = ("step", "_pass", "_training", "_layers", "_calls", "rounded", "origins", "_mode", "_replayed")
         before = {name: getattr(self, name) for name in changed}
         first = moments[0]
         self.step, self._pass = first.step, first.pass_number
-        self._layers, self._calls = list(first.layers), dict(first.calls)
-        self.rounded, self.origins, self._mode = first.rounded.emptied(), first.origins.copied(), None
+        self._layers, self._calls, self._mode = list(first.layers), dict(first.calls), None
+        self.rounded, self.origins = first.seen_by(inputs)
         self._replayed = [] if first.layers else list(moments)
         if first.layers:
             self._turn_on(first.training)
@@ -428,16 +451,16 @@ class Emulation:
         return core if is_modelled else MacUnit()
 
     def check_custom_function(self, func: Callable[..., Any]) -> None:
-        """Warn once per layer if a product runs in a custom autograd function, whose backward pass is not emulated."""
+        """Warn once per layer if an op runs in a custom autograd function, whose backward pass is not emulated."""
         key = (self._layers[-1], "custom")
         if key in self._warned or is_recomputing():
             return
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            if frame.f_code is _APPLY:
+            if frame.f_code is _APPLY and frame.f_locals.get("cls") is not CheckpointFunction:
                 message = (
-                    f'layer "{key[0]}": the backward products of a custom autograd function that calls {func.__name__} '
-                    "are not emulated and stay in float32"
+                    f'layer "{key[0]}": the backward pass of a custom autograd function that calls {func.__name__} '
+                    "is not emulated and stays in float32"
                 )
                 self._warn_once(key, message, UncoveredWarning, stacklevel=4)
                 return
@@ -447,7 +470,7 @@ class Emulation:
         """The site of the running layer's next op; `kind` distinguishes vector ops from products."""
         if torch._C._is_any_autocast_enabled():
             self._warn_of_autocast()
-        self._note_region()
+        self._note_regions()
         layer = self._layers[-1]
         counter = layer + kind
         call = self._calls.get(counter, 0)

@@ -1,18 +1,12 @@
 """Code that is not emulated."""
 
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ContextDecorator, contextmanager
-from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
-from torch.utils.checkpoint import CheckpointFunction
-
-from presilicon.base import ConfigError
 from presilicon.emulation.compilation import uncompiled
-from presilicon.emulation.state.recomputation import checkpointed_region
+from presilicon.emulation.state.recomputation import Region, open_regions
 
 EXACT = "float32 (exact by request)"
 """Formats of ops inside `exact`, in a coverage listing."""
@@ -40,7 +34,7 @@ class Exact(ContextDecorator):
 
     @uncompiled
     def __enter__(self) -> "Exact":
-        _thread.entries.append(_Entry(checkpointed_region(), _reentrant_regions()))
+        _thread.entries.append([region.record for region in open_regions()])
         return self
 
     @uncompiled
@@ -51,16 +45,10 @@ class Exact(ContextDecorator):
         return Exact()
 
 
-class _Entry(NamedTuple):
-    """The checkpointed regions that were running when an exact context was entered."""
-
-    region: Any
-    reentrant: int
-
-
 class _Thread(threading.local):
     def __init__(self) -> None:
-        self.entries: list[_Entry] = []
+        self.entries: list[list[Any]] = []
+        """For each exact context, the records of the checkpointed regions that were running when it was entered."""
 
 
 _thread = _Thread()
@@ -71,44 +59,17 @@ def is_exact() -> bool:
     return bool(_thread.entries)
 
 
-def was_exact_before(region: Any) -> bool:
+def was_exact_before(region: Region) -> bool:
     """Whether a checkpointed region as a whole is inside an exact context."""
-    return any(entry.region is not region for entry in _thread.entries)
+    return any(all(record is not region.record for record in records) for records in _thread.entries)
 
 
 @contextmanager
 def exactly(active: bool) -> Iterator[None]:
     """A recomputation of code that ran inside an exact context, or outside of all."""
     before = _thread.entries
-    _thread.entries = [_Entry(None, 0)] if active else []
+    _thread.entries = [[]] if active else []
     try:
         yield
     finally:
         _thread.entries = before
-
-
-def refuse_reentrant_checkpoint() -> None:
-    """Check that the running code is not recomputed by torch's reentrant checkpointing, outside of the exact context.
-
-    Raises:
-        ConfigError: it is; the recomputation would be emulated.
-    """
-    if torch.is_grad_enabled() or not is_exact():
-        return
-    if _reentrant_regions() > _thread.entries[0].reentrant:
-        raise ConfigError(
-            "reentrant checkpointing forgets presilicon.exact() in its recomputation; "
-            "use torch.utils.checkpoint.checkpoint(..., use_reentrant=False)"
-        )
-
-
-def _reentrant_regions() -> int:
-    """The number of reentrant checkpointed regions whose forward pass is running, which is without gradients."""
-    if torch.is_grad_enabled():
-        return 0
-    regions = 0
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        regions += frame.f_code is CheckpointFunction.forward.__code__
-        frame = frame.f_back
-    return regions

@@ -228,6 +228,8 @@ def _types_differ(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _vector(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    if do.training and not torch.is_grad_enabled() and do.plan.rounds_vector("error"):
+        do.emulation.check_custom_function(func)
     return do.apply(func, *args, **kwargs)
 
 

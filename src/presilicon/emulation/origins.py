@@ -17,6 +17,8 @@ class Origins:
         self._known: dict[int, tuple[weakref.ref[Tensor], Origin]] = {}
         self._substitutes: dict[int, weakref.ref[Tensor]] = {}
         self._held: dict[int, weakref.ref[Tensor]] = {}
+        self._inputs: list[tuple[Origin, bool, bool]] = []
+        """Of the tensors that a checkpointed region was called with: origin, whether parameter, whether held."""
 
     def of(self, tensor: Tensor) -> Origin:
         """The origin of a tensor: parameters are weights, views are what they are views of."""
@@ -88,11 +90,27 @@ class Origins:
                 if tensor.is_floating_point() and not self.is_parameter(tensor):
                     self._note(tensor, origin)
 
-    def copied(self) -> "Origins":
-        """A copy, for a forward pass that continues from here."""
+    def copied(self, inputs: Iterable[Any] = ()) -> "Origins":
+        """A copy, for a forward pass that continues from here in a region that is called with `inputs`."""
         copy = Origins()
         copy._known, copy._substitutes, copy._held = dict(self._known), dict(self._substitutes), dict(self._held)
+        copy._inputs = [self._kind_of(value) for value in inputs] or self._inputs
         return copy
+
+    def _kind_of(self, value: Any) -> tuple[Origin, bool, bool]:
+        if not isinstance(value, Tensor):
+            return "data", False, False
+        return self.of(value), self.is_parameter(value), self.is_held(value)
+
+    def stand_in(self, tensor: Tensor, number: int) -> None:
+        """Treat a tensor as that input of the region."""
+        origin, is_parameter, is_held = self._inputs[number] if number < len(self._inputs) else ("data", False, False)
+        if is_parameter:
+            self._substitutes[id(tensor)] = weakref.ref(tensor)
+        if is_held:
+            self._held[id(tensor)] = weakref.ref(tensor)
+        if origin != "data":
+            self._note(tensor, origin)
 
     def clear(self) -> None:
         """Forget everything at the end of the forward pass."""

@@ -204,6 +204,18 @@ class _Copy:
         entry.copy, entry.is_own, entry.repeat = None, self.is_own, self.repeat
         return entry
 
+    def moved_to(self, tensor: Tensor) -> "_Copy":
+        """The same without its memory, of a tensor with the same numbers."""
+        entry = self.emptied()
+        entry.source, entry.version = weakref.ref(tensor), version(tensor)
+        return entry
+
+    def is_of(self, tensor: Tensor) -> bool:
+        """Whether this is an entry of a tensor, or of what it is a view of, which was not written to since."""
+        original = self.source()
+        is_view = self.is_own and original is tensor._base and not isinstance(self.how, tuple)
+        return original is not None and self.version == version(tensor) and (original is tensor or is_view)
+
     def of(self, tensor: Tensor) -> Operand | None:
         """The rounded copy if this is an entry of `tensor`, which was not written to since."""
         if self.version != version(tensor):
@@ -235,6 +247,8 @@ class Rounded:
     def __init__(self) -> None:
         self._weights: dict[tuple[int, object], _Copy] = {}
         self._recent: deque[_Copy] = deque(maxlen=self.RECENT)
+        self._inputs: list[tuple[list[_Copy], list[_Copy]]] = []
+        """Copies of the tensors that a checkpointed region was called with: as weights, and the most recent."""
 
     def find(self, tensor: Tensor, role: Role, how: object) -> Operand | None:
         """The rounded copy of `tensor`, unless it was written to since."""
@@ -256,12 +270,29 @@ class Rounded:
         else:
             self._recent.append(entry)
 
-    def emptied(self) -> "Rounded":
-        """A cache of the same tensors that holds no memory: a copy is computed again when it is first needed."""
+    def emptied(self, inputs: Iterable[Any] = ()) -> "Rounded":
+        """A cache of the same tensors that holds no memory: a copy is computed again when it is first needed.
+
+        `inputs` are the tensors that a checkpointed region is called with; see `stand_in`.
+        """
         cache = Rounded()
         cache._weights = {key: entry.emptied() for key, entry in self._weights.items()}
         cache._recent.extend(entry.emptied() for entry in self._recent)
+        cache._inputs = [(self._copies(value, weights=True), self._copies(value)) for value in inputs] or self._inputs
         return cache
+
+    def _copies(self, value: Any, *, weights: bool = False) -> list[_Copy]:
+        held = self._weights.values() if weights else self._recent
+        return [entry.emptied() for entry in held if entry.is_of(value)] if isinstance(value, Tensor) else []
+
+    def stand_in(self, tensor: Tensor, number: int) -> None:
+        """Treat a tensor as that input of the region."""
+        if number < len(self._inputs):
+            weights, recent = self._inputs[number]
+            self._weights |= {(id(tensor), entry.how): entry.moved_to(tensor) for entry in weights}
+            self._recent = deque(
+                (*(entry.moved_to(tensor) for entry in recent), *self._recent), maxlen=self.RECENT + len(recent)
+            )
 
     def clear(self) -> None:
         """Empty the cache at the end of the forward pass."""

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from presilicon.base import ConfigError
 from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation import coverage, emulate_, emulated, exact
 from presilicon.formats import parse, quantize
@@ -113,12 +112,15 @@ def test_a_checkpointed_model_can_be_exact() -> None:
     assert all(map(torch.equal, [x.grad, *(parameter.grad for parameter in model.parameters())], expected[1:]))
 
 
-def test_reentrant_checkpointing_inside_is_refused() -> None:
-    model = emulate_(Net(), FP8)
-    x = X.clone().requires_grad_()
-    with exact(), pytest.raises(ConfigError, match="use_reentrant=False"):
-        checkpoint(model.before, x, use_reentrant=True)
-    checkpoint(model.decorated, x, use_reentrant=True).sum().backward()
+@pytest.mark.parametrize("part", ["before", "decorated", "forward"])
+def test_reentrant_checkpointing_is_exact_too(part: str) -> None:
+    expected = [X.clone().requires_grad_() for _ in range(2)]
+    model, plain = emulate_(Net(), FP8), Net()
+    with exact():
+        out = checkpoint(getattr(model, part), expected[0], use_reentrant=True)
+    out.sum().backward()
+    getattr(plain, part)(expected[1]).sum().backward()
+    assert torch.equal(expected[0].grad, expected[1].grad)
 
 
 def test_emulation_is_on_again_after_an_error() -> None:

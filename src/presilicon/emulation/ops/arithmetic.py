@@ -96,9 +96,12 @@ class Arithmetic:
 
     def hold_weight(self, weight: Tensor | None) -> Tensor | None:
         """A parameter used by several products of one op: its gradient is rounded once, after they are added up."""
-        if weight is None or not weight.requires_grad or not torch.is_grad_enabled():
-            return weight
-        return gradient_rounded(weight, self.emulation.site(self.training, "held"))
+        return self._with_rounded_gradient(weight, "held") if weight is not None and weight.requires_grad else weight
+
+    def _with_rounded_gradient(self, tensor: Tensor, kind: str) -> Tensor:
+        """A tensor whose gradient is rounded; without gradients the call counts too, as checkpointing repeats it."""
+        site = self.emulation.site(self.training, kind)
+        return gradient_rounded(tensor, site) if torch.is_grad_enabled() else tensor
 
     def apply(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A vector op; its result is rounded if the numerics say so."""
@@ -160,8 +163,8 @@ class Arithmetic:
 
     def _parameter(self, value: Any) -> Any:
         """A parameter with a rounded gradient; any other value is returned unchanged."""
-        if self.emulation.origins.is_parameter(value) and value.requires_grad and torch.is_grad_enabled():
-            return gradient_rounded(value, self.emulation.site(self.training, "vector"))
+        if self.emulation.origins.is_parameter(value) and value.requires_grad:
+            return self._with_rounded_gradient(value, "vector")
         return value
 
     def _apply_steps(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

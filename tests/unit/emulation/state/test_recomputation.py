@@ -8,6 +8,7 @@ from torch.utils.checkpoint import checkpoint
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation import emulate_
+from presilicon.emulation.emulation import UncoveredWarning
 from presilicon.formats import MacUnit, parse
 
 RANDOM = RoleFormat(parse("e4m3"), "stochastic")
@@ -84,9 +85,45 @@ def test_a_region_around_several_forward_passes_repeats_each() -> None:
     assert all(map(torch.equal, *results))
 
 
-def test_reentrant_checkpointing_is_refused_with_stochastic_rounding() -> None:
-    model = emulate_(nn.Linear(8, 8), ALL)
+DELAYED = RoleFormat(parse("scaled(element=e4m3fn)"), amax_history=4)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("numerics", [ALL, Numerics(activation=DELAYED)])
+def test_reentrant_checkpointing_around_a_whole_model_is_refused_before_it_computes(numerics: Numerics) -> None:
+    model = emulate_(nn.Linear(8, 8), numerics)
     x = torch.randn(5, 8, requires_grad=True)
-    out = checkpoint(model, x, use_reentrant=True)
+    before = model(x)
     with pytest.raises(ConfigError, match="use_reentrant=False"):
-        out.sum().backward()
+        checkpoint(model, x, use_reentrant=True)
+    with torch.no_grad():
+        checkpoint(model, x.detach(), use_reentrant=True)  # an evaluation
+    before.sum().backward()
+
+
+class Foreign(torch.autograd.Function):
+    """A checkpoint that is not torch's."""
+
+    @staticmethod
+    def forward(ctx, part, x):
+        ctx.part = part
+        ctx.save_for_backward(x)
+        return part(x)
+
+    @staticmethod
+    def backward(ctx, error):
+        with torch.enable_grad():
+            x = ctx.saved_tensors[0].detach().requires_grad_()
+            ctx.part(x).backward(error)
+        return None, x.grad
+
+
+@pytest.mark.parametrize("part", [nn.functional.gelu, lambda x: x @ x])
+def test_a_checkpoint_that_is_not_torch_s_is_named(part) -> None:
+    class Calls(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return Foreign.apply(part, x)
+
+    model = emulate_(Calls(), NUMERICS["results"])
+    with pytest.warns(UncoveredWarning, match='layer "": the backward pass of a custom autograd function'):
+        model(torch.randn(8, 8, requires_grad=True))
