@@ -131,6 +131,9 @@ class Op(Struct, frozen=True, kw_only=True, gc=False):
     access: Access = "dense"
     work: OperatorWork | None = None
     """The operations of a custom operator; None for torch's own."""
+    fixed_statistics: bool = False
+    """Whether a batch normalization uses statistics from before the step, as in evaluation, which makes it a scaling
+    and an offset per channel."""
     recurrent: bool = False
     """Whether it is part of an nn.LSTM, nn.GRU or nn.RNN, which capture unrolls and a library may run as a whole."""
 

@@ -23,9 +23,9 @@ def _executed(graph: StepGraph, facts: StepFacts, *, copies: bool) -> Iterator[O
 
 
 def updated(graph: StepGraph) -> tuple[TensorRef, ...]:
-    """The parameters that the step updates; all of them in a graph without an update."""
+    """The parameters that the step updates: none in a graph without an update, as of inference."""
     written = {tensor.id for op in graph.ops if op.phase == "update" for tensor in op.outputs}
-    return tuple(tensor for tensor in graph.parameters if tensor.id in written) if written else graph.parameters
+    return tuple(tensor for tensor in graph.parameters if tensor.id in written)
 
 
 def _is_skipped(op: Op, facts: StepFacts) -> bool:

@@ -29,7 +29,7 @@ def style_of(op: Op) -> Style:
         case "pooling":
             return "samples"
         case "normalization":
-            return _style_of_norm(op.operator)
+            return "map" if op.fixed_statistics else _style_of_norm(op.operator)
         case "reduction" | "loss":
             largest = max((tensor.elements for tensor in op.inputs), default=0)
             return "map" if any(tensor.elements >= largest for tensor in op.outputs) else "sum"
@@ -41,7 +41,7 @@ def style_of(op: Op) -> Style:
 
 def _style_of_norm(operator: str) -> Style:
     if "batch_norm" in operator:
-        return "map" if "no_training" in operator else "norm"
+        return "norm"
     return "samples" if "group_norm" in operator or "instance_norm" in operator else "rows"
 
 

@@ -89,7 +89,7 @@ class _Mixed:
         self._converted: set[tuple[int, float]] = set()
         """Errors that have a copy of a width."""
         self._inner = _inner_results(ops)
-        self._rounded = {tensor.id for op in ops if op.operator == "presilicon.round" for tensor in op.outputs}
+        self._rounded = _rounded(ops)
         self._narrowed = _narrowed(ops)
         factors = {tensor.id for op in ops if op.name in self._narrowed for tensor in op.inputs}
         self._factors = self._rounded & factors
@@ -182,6 +182,13 @@ class _Mixed:
             tensor.integer_bits or (self._wide if is_direct and tensor.role == "gradient" else result)
             for tensor in op.outputs
         )
+
+
+def _rounded(ops: Sequence[Op]) -> set[int]:
+    """Weights that have a narrow copy: those that the step rounds, or all of them in a step without an update."""
+    if not any(op.phase == "update" for op in ops):
+        return {tensor.id for op in ops for tensor in op.inputs if tensor.role == "weight"}
+    return {tensor.id for op in ops if op.operator == "presilicon.round" for tensor in op.outputs}
 
 
 def _narrowed(ops: Sequence[Op]) -> set[str]:

@@ -54,6 +54,7 @@ def assemble(record: Record, parameters: frozenset[int], gradients: frozenset[in
                 differentiates="" if call.differentiates is None else ops[call.differentiates].name,
                 access=call.access,
                 recurrent=call.recurrent,
+                fixed_statistics=call.fixed_statistics,
                 work=call.work,
             )
         )

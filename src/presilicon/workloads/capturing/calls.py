@@ -38,6 +38,7 @@ class Call:
     """Position of the call whose autograd node it ran in."""
     access: Access = "dense"
     recurrent: bool = False
+    fixed_statistics: bool = False
     work: OperatorWork | None = None
 
 

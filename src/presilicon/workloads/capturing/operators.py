@@ -131,6 +131,8 @@ class OpPart(NamedTuple):
     flops: int
     product: Product | None = None
     work: OperatorWork | None = None
+    fixed_statistics: bool = False
+    """See `Op.fixed_statistics`."""
 
 
 def ops_of_call(
@@ -153,7 +155,22 @@ def ops_of_call(
         names = [f"{operator.name}.{product.label}" if product.label else operator.name for product in products]
         return [OpPart(name, item.kind, item.flops, item) for name, item in zip(names, products, strict=True)]
     inputs, outputs = ([tuple(tensor.shape) for tensor in tensors] for tensors in (reads, results))
-    return [OpPart(operator.name, operator.kind, count_flops(operator, inputs, outputs, args))]
+    fixed = has_fixed_statistics(function, args)
+    flops = count_flops(operator, inputs, outputs, args, fixed_statistics=fixed)
+    return [OpPart(operator.name, operator.kind, flops, fixed_statistics=fixed)]
+
+
+def has_fixed_statistics(function: Any, args: Sequence[Any]) -> bool:
+    """Whether an operator is a batch normalization with statistics from before the step, as in evaluation."""
+    name = describe_operator(function).name
+    if "batch_norm" not in name:
+        return False
+    flags = [position for position, argument in enumerate(function._schema.arguments) if argument.name in _TRAINING]
+    return "no_training" in name or any(position < len(args) and args[position] is False for position in flags)
+
+
+_TRAINING = ("training", "train", "use_input_stats")
+"""The argument of batch normalizations that says whether they compute their own statistics."""
 
 
 @cache
@@ -240,12 +257,18 @@ def _may_multiply(function: Any, kind: OpKind) -> bool:
 
 
 def count_flops(
-    operator: Operator, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]], args: Sequence[Any]
+    operator: Operator,
+    inputs: list[tuple[int, ...]],
+    outputs: list[tuple[int, ...]],
+    args: Sequence[Any],
+    *,
+    fixed_statistics: bool = False,
 ) -> int:
     """FLOPs of an operator that is no matrix product: one per arithmetic result, zero for moves.
 
     A reduction makes one result per element that it reads, an elementwise operator one per element that it writes;
-    softmax and normalization make several passes.
+    softmax and normalization make several passes. A batch normalization with `fixed_statistics` scales and adds; its
+    gradients scale the error, and sum it and its product with the input.
 
     >>> count_flops(describe_operator(torch.ops.aten.sum.default), [(4, 8)], [()], ())
     32
@@ -263,6 +286,8 @@ def count_flops(
     if name in ("avg_pool2d_backward", "avg_pool3d_backward"):
         return prod(inputs[0]) * _window(name, args[2])  # every error is added to the whole window
     backward = name.endswith(("_backward", "_backward_data"))
+    if fixed_statistics:
+        return max([written, *map(prod, inputs)]) * (4 if backward else 2)
     return max([written, *map(prod, inputs)]) * _RESULTS_PER_ELEMENT.get((operator.kind, backward), 1)
 
 

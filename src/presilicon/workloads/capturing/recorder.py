@@ -174,6 +174,7 @@ class Recorder(TorchDispatchMode):
                 inputs=inputs if product else tuple(dict.fromkeys(inputs)),
                 outputs=outputs,
                 flops=part.flops,
+                fixed_statistics=part.fixed_statistics,
                 depends_on=tuple(depends_on),
                 gemm=product.gemm if product else None,
                 convolution=product.convolution if product else None,
