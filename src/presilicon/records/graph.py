@@ -3,7 +3,7 @@
 The graph knows element counts, never bytes: bytes follow from the numerics of the design that runs it.
 """
 
-from math import prod
+from math import ceil, prod
 from typing import Literal, NamedTuple, get_args
 
 from msgspec import Struct
@@ -168,6 +168,8 @@ class StepGraph(Struct, frozen=True, kw_only=True):
 
     name: str
     batch_size: int
+    micro_batches: int = 1
+    """Parts of the batch that each have a forward and a backward pass; ops are those of all parts."""
     ops: tuple[Op, ...]
     parameters: tuple[TensorRef, ...] = ()
     """Trainable weights, role `weight`."""
@@ -177,6 +179,11 @@ class StepGraph(Struct, frozen=True, kw_only=True):
     """First and last layer of the model, as capture found them."""
     added: frozenset[str] = frozenset()
     """Names of the ops that methods have added; they run even if their phase is skipped."""
+
+    @property
+    def samples_per_pass(self) -> int:
+        """Samples that an op of a forward or backward pass works on: those of the largest micro-batch."""
+        return ceil(self.batch_size / self.micro_batches)
 
     @property
     def parameter_elements(self) -> int:

@@ -39,7 +39,9 @@ class PassPlanner:
     ) -> None:
         """In a pipeline, `delays` says for how many samples the activations of a layer wait for their errors."""
         self.step, self.machine = step, machine
-        self.samples = 1 if machine.schedule == "minibatch" else max(step.graph.batch_size, 1)
+        by_samples = machine.schedule != "minibatch"
+        self.samples = max(step.graph.samples_per_pass, 1) if by_samples else 1
+        self.updates = max(step.graph.batch_size, 1) if by_samples else 1
         self.fused = {} if machine.schedule == "minibatch" else self._fused_updates()
         self.written = {tensor.id for op in step.executed for tensor in op.outputs}
         self.fetched: set[int] = set()
@@ -55,7 +57,7 @@ class PassPlanner:
         if op.phase == "update" and not op.layer:
             cores = self.machine.cores  # it belongs to all layers, wherever they are
         if op.index in self.fused.values():
-            return OpPass(repeats=self.samples, moves=Moves(0, 0, 0, 0, 0), macs=0, flops=0.0, bytes_dram=0.0)
+            return OpPass(repeats=self.updates, moves=Moves(0, 0, 0, 0, 0), macs=0, flops=0.0, bytes_dram=0.0)
         gemm = None if op.gemm is None else self._gemm(op.gemm, op)
         share = 1 if op.phase == "update" else self.samples
         if gemm is None:
@@ -63,7 +65,7 @@ class PassPlanner:
         else:
             moves = self._product(op, gemm, cores)
         return OpPass(
-            repeats=self.samples,
+            repeats=self.updates if op.phase == "update" else self.samples,
             moves=moves,
             macs=gemm.macs if gemm else 0,
             flops=0.0 if gemm else op.flops / share,

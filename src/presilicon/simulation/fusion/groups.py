@@ -50,6 +50,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     buffer_bytes: float
     """Share of the buffer that a running group may use."""
     batch_size: int
+    """Samples of a forward or backward pass, which are those of a micro-batch."""
     bytes_per_cycle: float
     """Bandwidth of DRAM or of the vector unit: what a further slice costs in cycles must be won in transfers, or by
     array and vector unit that work at the same time."""

@@ -209,7 +209,7 @@ class Planner:
             }
         limits = Limits(
             buffer_bytes=self._buffer_bytes * share,
-            batch_size=step.graph.batch_size,
+            batch_size=step.graph.samples_per_pass,
             bytes_per_cycle=min(machine.dram_gb_s / machine.clock_ghz, _LANE_BYTES * machine.vector_lanes),
             slicing=slicing,
         )
@@ -228,7 +228,7 @@ class Planner:
 
     def _overlapped(self, group: Group, works: Sequence[Work], gathered: frozenset[int]) -> Group:
         """A group in the fastest number of slices: more of them overlap better, but refill the array more often."""
-        batch_size = self._step.graph.batch_size
+        batch_size = self._step.graph.samples_per_pass
         counts = [group.slices]
         while 2 * counts[-1] <= batch_size:
             counts.append(2 * counts[-1])

@@ -34,7 +34,7 @@ def part_of_product(
         sums_slices=sums_slices,
         held_bytes=results if sums_slices else 0.0 if is_batch else b,
         slice_bytes=(a, b if sums_slices or is_batch else 0.0, 0.0 if sums_slices else results),
-        lines=_lines(op, gemm, step.graph.batch_size),
+        lines=_lines(op, gemm, step.graph.samples_per_pass),
         halo_bytes=_halo_bytes(op, op.convolution, formats, sum_bytes) if op.convolution else 0.0,
         refill_cycles=0.0 if is_batch else _refill_cycles(op, gemm, machine),
         read_bytes=(

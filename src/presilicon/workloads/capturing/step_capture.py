@@ -209,6 +209,7 @@ def _capture(step: _Step, recorder: Recorder, label: str, name: str) -> StepGrap
     return StepGraph(
         name=name,
         batch_size=_batch_size((step.args, step.kwargs)),
+        micro_batches=step.accumulate,
         ops=assemble(recorder.record, numbers, gradients),
         parameters=tuple(
             TensorRef(recorder.storages.number(parameter), tuple(parameter.shape), "weight") for parameter in parameters
