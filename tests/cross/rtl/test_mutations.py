@@ -57,6 +57,9 @@ MUTATIONS = {
         "(exact + (exact < 0 ? 2 ** FRACTION - 1 : 0)) >>> FRACTION",
     ),
     "sums that wrap": ("alu_lane", "wire fits = total[WORD] == total[WORD-1];", "wire fits = 1'b1;"),
+    "sums that come back from an end": ("alu_lane", "x_end ? x : s_end ? s ^ {WORD{sub}} : saturated", "saturated"),
+    "products that come back from an end": ("fixed_multiply", "fits && !ended[2]", "fits"),
+    "totals that come back from an end": ("scalar_reduce", "any_smallest || any_largest", "any_smallest"),
     "rows exchanged one image late": ("filter", "active <= active ^ touched;", "active <= active;"),
 }
 FRACTIONS = {"a product rounded toward zero": make(4, 2, "fixed(4, 4)", 12, chains=4, flush="frame")}

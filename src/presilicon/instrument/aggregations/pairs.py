@@ -53,10 +53,21 @@ def shows_rounding(element: Format, rounded: Format) -> bool:
     return element.is_finer_than(rounded)
 
 
-def clear_row(fw: Firmware, copy: int, row: int) -> None:
-    """Put zeros into a scratchpad row at the start of an outer frame; row `copy` holds the input."""
+NOTHING = 0
+"""Range row without members. Its counts are zeros whatever the input is, also NaN or infinity: x - x is not."""
+
+
+def zeros(fw: Firmware) -> None:
+    """Begin a chain with a vector of zeros."""
+    fw.class_row(NOTHING, [])
+    fw.filter(NOTHING)
+    fw.reduce("N")
+
+
+def clear_row(fw: Firmware, row: int) -> None:
+    """Put zeros into a scratchpad row at the start of an outer frame."""
     with fw.chain():
-        fw.sub(copy)
+        zeros(fw)
         fw.cache(row, "first@1")
 
 
@@ -71,21 +82,19 @@ def sum_second(fw: Firmware, row: int, *, carried: bool = True) -> None:
         fw.commit(1, END)
 
 
-def sum_first(fw: Firmware, row: int) -> None:
-    """Sum the carried vector at the first vector of each pair."""
+def sum_first(fw: Firmware, row: int, *, carried: bool = True) -> None:
+    """Sum the carried vector, or the input, at the first vector of each pair."""
     with fw.chain():
-        fw.load()
+        if carried:
+            fw.load()
         fw.add(row, FRESH)
         fw.cache(row, "first")
 
 
-def send_total(fw: Firmware, copy: int, row: int) -> None:
+def send_total(fw: Firmware, row: int) -> None:
     """Send the total of a row at the end: zero plus the row."""
     with fw.chain():
-        fw.sub(copy)
-        fw.save()
-    with fw.chain():
-        fw.load()
+        zeros(fw)
         fw.add(row)
         fw.total()
         fw.commit(1, END)

@@ -11,19 +11,33 @@ from presilicon.records import ReadingFigure
 
 
 def build(hardware: Hardware) -> AggregationCode:
-    """For each group of nodes, the largest sum of a node over the samples."""
+    """For each group of nodes, the largest sum of a node over the samples.
+
+    Fixed point sends the smallest, too: a sum that saturated below hides from the largest.
+    """
+    extremes = ("max",) if hardware.is_float else ("max", "min")
     fw = Firmware()
     with fw.chain():
         fw.add(0, "notfirst")
         fw.cache(0)
+        fw.save()
         fw.reduce_to("max")
         fw.commit(1, "last")
+    for name in extremes[1:]:
+        with fw.chain():
+            fw.load()
+            fw.reduce_to(name)
+            fw.commit(1, "last")
 
     def decode(values: Values, contents: FrameContents) -> dict[str, Any]:
-        if not values.size:
-            raise ConfigError("no words, but this aggregation sends one for each group of nodes")
-        largest = contents.check_sum("largest_sum", float(values.max()))
-        if contents.padding and largest == 0 and not (values[:-1] == 0).any():
+        if not values.size or values.size % len(extremes):
+            expected = f"this aggregation sends {len(extremes)} for each group of nodes"
+            raise ConfigError(f"{values.size} words, but {expected}")
+        sums = values.reshape(-1, len(extremes))
+        largest = contents.check_sum("largest_sum", float(sums[:, 0].max()))
+        if contents.check_sum("largest_sum", float(sums[:, -1].min())) is None:
+            largest = None
+        if contents.padding and largest == 0 and not (sums[:-1, 0] == 0).any():
             largest = None  # lanes of the last group without nodes hide sums that are all negative
         samples = contents.count // contents.nodes if contents.count is not None and contents.nodes else None
         return {"largest_sum": largest, "largest_mean": largest / samples if samples and largest is not None else None}

@@ -17,13 +17,13 @@ def build(hardware: Hardware) -> AggregationCode:
     fw = Firmware()
     with fw.chain():
         fw.cache(copy)
-    clear_row(fw, copy, weight)
+    clear_row(fw, weight)
     with fw.chain():
         fw.mul(copy)
         fw.save()
     sum_first(fw, update)
     sum_second(fw, weight)
-    send_total(fw, copy, update)
+    send_total(fw, update)
     return AggregationCode(fw, _decode)
 
 

@@ -16,7 +16,10 @@ def tree(function: Callable[[int, int], int], words: list[int]) -> int:
 
 
 class FixedArithmetic:
-    """Two's complement that saturates; products are shifted toward minus infinity."""
+    """Two's complement that saturates; products are shifted toward minus infinity.
+
+    Saturation is sticky: sums and products of a word at an end of the range are at an end, too.
+    """
 
     def __init__(self, hardware: Hardware) -> None:
         self.fraction = hardware.fraction_bits
@@ -27,16 +30,26 @@ class FixedArithmetic:
         """The nearest word."""
         return min(max(number, self.smallest), self.largest)
 
+    def is_end(self, x: int) -> bool:
+        """Whether a word is the smallest or the largest."""
+        return x in (self.smallest, self.largest)
+
     def add(self, x: int, y: int) -> int:
-        """x + y."""
-        return self.saturate(x + y)
+        """x + y; the first operand that is an end stays what it is."""
+        if self.is_end(x):
+            return x
+        return y if self.is_end(y) else self.saturate(x + y)
 
     def sub(self, x: int, y: int) -> int:
-        """x - y."""
-        return self.saturate(x - y)
+        """x - y, as a sum of x and the negated y; the negated end is the other end."""
+        if self.is_end(x):
+            return x
+        return ~y if self.is_end(y) else self.saturate(x - y)
 
     def mul(self, x: int, y: int) -> int:
-        """x * y, the exact product floored to the word's last place."""
+        """x * y, the exact product floored to the word's last place; of an end, the end with the product's sign."""
+        if self.is_end(x) or self.is_end(y):
+            return self.largest if (x < 0) == (y < 0) else self.smallest
         return self.saturate(x * y >> self.fraction)
 
     def max(self, x: int, y: int) -> int:
@@ -64,8 +77,10 @@ class FixedArithmetic:
         return self.saturate(number << self.fraction)
 
     def total(self, words: list[int]) -> int:
-        """The exact sum, saturated once."""
-        return self.saturate(sum(words))
+        """The exact sum, saturated once; if there are ends among the words, the smallest or else the largest."""
+        if self.smallest in words:
+            return self.smallest
+        return self.largest if self.largest in words else self.saturate(sum(words))
 
 
 class FloatArithmetic:

@@ -93,8 +93,27 @@ def code_of(value: Any, words: Any) -> Any:
 
 
 @compiled
+def is_end(x: Any, words: Any) -> Any:
+    """Whether a fixed-point word is the smallest or the largest."""
+    return x == words.smallest or x == words.largest
+
+
+@compiled
+def fixed_sum(x: Any, y: Any, sign: Any, words: Any) -> Any:
+    """x + y, or x - y with a sign of -1, saturated; an operand at an end of the range stays there."""
+    total = min(max(x + sign * y, words.smallest), words.largest)
+    other = (~y if sign < 0 else y) if is_end(y, words) else total
+    return x if is_end(x, words) else other
+
+
+@compiled
 def fixed_product(x: Any, y: Any, words: Any) -> Any:
-    """x * y shifted right by the fraction bits, saturated; 48 bits by 48 bits in two halves of 24."""
+    """x * y shifted right by the fraction bits, saturated; 48 bits by 48 bits in two halves of 24.
+
+    The product of an end of the range is an end.
+    """
+    if is_end(x, words) or is_end(y, words):
+        return words.largest if (x < 0) == (y < 0) else words.smallest
     if words.bits <= 32:
         product = (x * y) >> words.fraction
     else:
@@ -253,10 +272,10 @@ def alu_words(x: Any, s: Any, function: Any, words: Any) -> None:
                 x[n] &= (np.int64(1) << (words.bits - 1)) - 1
     elif function == ADD:
         for n in range(lanes):
-            x[n] = min(max(x[n] + s[n], words.smallest), words.largest)
+            x[n] = fixed_sum(x[n], s[n], 1, words)
     elif function == SUB:
         for n in range(lanes):
-            x[n] = min(max(x[n] - s[n], words.smallest), words.largest)
+            x[n] = fixed_sum(x[n], s[n], -1, words)
     elif function == MUL:
         for n in range(lanes):
             x[n] = fixed_product(x[n], s[n], words)
@@ -270,9 +289,12 @@ def reduce_words(x: Any, function: Any, words: Any) -> None:
     """Reduce all words into word 0; the others become 0."""
     if function == SUM and not words.is_float:
         total = np.int64(0)
+        low, high = x[0], x[0]
         for n in range(x.size):
             total += x[n]
-        x[0] = min(max(total, words.smallest), words.largest)
+            low, high = min(low, x[n]), max(high, x[n])
+        saturated = words.largest if high == words.largest else min(max(total, words.smallest), words.largest)
+        x[0] = words.smallest if low == words.smallest else saturated
     else:
         count = x.size
         while count > 1:

@@ -72,15 +72,19 @@ module presilicon_alu_lane #(
       assign late = late_multiply ? product : sum;
       wire unused = &{1'b0, clock, add, sub};
     end else begin : fixed
-      // One adder does it all: x + s, x - s, the comparison of x and s, -x as ~x + 1.
+      // One adder does it all: x + s, x - s, the comparison of x and s, -x as ~x + 1. Saturation is sticky: a sum with
+      // an operand at an end of the range is that end, a difference its counterpart.
       wire [WORD-1:0] a = x ^ {WORD{absolute}};
       wire [WORD-1:0] b = s ^ {WORD{!add && !absolute}};
       wire [WORD:0] total = {a[WORD-1], a} + {b[WORD-1], b} + (WORD + 1)'(!add);
       wire fits = total[WORD] == total[WORD-1];
       wire [WORD-1:0] saturated = fits ? total[WORD-1:0] : {total[WORD], {(WORD - 1) {~total[WORD]}}};
+      wire x_end = (add || sub) && x[WORD-2:0] == {(WORD - 1) {~x[WORD-1]}};
+      wire s_end = s[WORD-2:0] == {(WORD - 1) {~s[WORD-1]}};
+      wire [WORD-1:0] sum = x_end ? x : s_end ? s ^ {WORD{sub}} : saturated;
       wire take_s = (greater && total[WORD]) || (smaller && !total[WORD]);
       wire take_total = add || sub || (absolute && x[WORD-1]);
-      assign early = take_total ? saturated : take_s ? s : x;
+      assign early = take_total ? sum : take_s ? s : x;
       if (FUNCTIONS[2]) begin : multiplier
         presilicon_fixed_multiply #(
             .WORD(WORD),

@@ -1,4 +1,5 @@
 // x * y in fixed point, 5 cycles: the exact product shifted right by FRACTION, toward minus infinity, then saturated.
+// The product of an end of the range is an end.
 // Operands are split in halves for the multipliers of the hardware. These stand far from everything else: a register
 // before and two behind each of them share the way.
 module presilicon_fixed_multiply #(
@@ -20,6 +21,14 @@ module presilicon_fixed_multiply #(
   wire signed [LOW:0] y_low = {1'b0, y_near[LOW-1:0]};
   wire signed [HIGH-1:0] x_high = x_near[WORD-1:LOW];
   wire signed [HIGH-1:0] y_high = y_near[WORD-1:LOW];
+
+  wire x_end = x_near[WORD-2:0] == {(WORD - 1) {~x_near[WORD-1]}};
+  wire y_end = y_near[WORD-2:0] == {(WORD - 1) {~y_near[WORD-1]}};
+  logic [2:0] ended, negative;  // behind the operands, at the parts and at the exact product
+  always_ff @(posedge clock) begin
+    ended <= {ended[1:0], x_end || y_end};
+    negative <= {negative[1:0], x_near[WORD-1] ^ y_near[WORD-1]};
+  end
 
   localparam int PARTS = 2 * LOW + 2 + 2 * (LOW + HIGH + 1) + 2 * HIGH;
   logic [PARTS-1:0] parts_far;
@@ -45,5 +54,6 @@ module presilicon_fixed_multiply #(
 
   wire signed [WHOLE-1:0] shifted = exact >>> FRACTION;
   wire fits = shifted[WHOLE-1:WORD-1] == {(WHOLE - WORD + 1) {shifted[WHOLE-1]}};
-  always_ff @(posedge clock) product <= fits ? shifted[WORD-1:0] : {shifted[WHOLE-1], {(WORD - 1) {~shifted[WHOLE-1]}}};
+  wire sign = ended[2] ? negative[2] : shifted[WHOLE-1];
+  always_ff @(posedge clock) product <= fits && !ended[2] ? shifted[WORD-1:0] : {sign, {(WORD - 1) {~sign}}};
 endmodule

@@ -62,8 +62,26 @@ module presilicon_scalar_reduce #(
             .in (data),
             .sum(exact)
         );
-        wire sign = exact[WORD+LEVELS-1];
-        wire fits = exact[WORD+LEVELS-1:WORD-1] == {(LEVELS + 1) {sign}};
+        // Words at an end of the range: the sum is the smallest word, or else the largest.
+        logic [LANES-1:0] is_smallest, is_largest;
+        logic any_smallest, any_largest;
+        always_ff @(posedge clock)
+          for (int n = 0; n < LANES; n++) begin
+            is_smallest[n] <= data_1[n*WORD+:WORD] == {1'b1, {(WORD - 1) {1'b0}}};
+            is_largest[n] <= data_1[n*WORD+:WORD] == {1'b0, {(WORD - 1) {1'b1}}};
+          end
+        presilicon_delay #(
+            .BITS (2),
+            .DELAY(LEVELS)
+        ) ends (
+            .clock,
+            .reset,
+            .in ({|is_smallest, |is_largest}),
+            .out({any_smallest, any_largest})
+        );
+        wire ended = any_smallest || any_largest;
+        wire sign = ended ? any_smallest : exact[WORD+LEVELS-1];
+        wire fits = !ended && exact[WORD+LEVELS-1:WORD-1] == {(LEVELS + 1) {sign}};
         always_ff @(posedge clock) early <= fits ? exact[WORD-1:0] : {sign, {(WORD - 1) {~sign}}};
       end
       presilicon_delay #(
