@@ -5,7 +5,7 @@ status); `predict` replays these decisions on a model and returns the bytes that
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -76,6 +76,9 @@ class _Event(ctypes.Structure):
     )
 
 
+_HEARD = ctypes.CFUNCTYPE(None, ctypes.c_uint8, ctypes.c_int64)
+
+
 class _Session(ctypes.Structure):
     """The arguments and results of `session_run` in sim/instrument.cpp."""
 
@@ -84,8 +87,9 @@ class _Session(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("period", "tap_period")),
         ("tap", ctypes.c_void_p),
         ("config_bytes", ctypes.c_int64),
-        ("config", ctypes.c_char_p),
+        ("config", ctypes.c_void_p),
         ("config_at", ctypes.c_void_p),
+        ("heard", _HEARD),
         ("seed", ctypes.c_uint64),
         ("stream_gap", ctypes.c_uint32),
         *((name, ctypes.c_int64) for name in ("reset_at", "stream_every", "most_cycles", "most_events")),
@@ -120,6 +124,8 @@ def simulate(
     periods: tuple[int, int] = (10, 10),
     queue: int = 16,
     reset_at: int | None = None,
+    host: Callable[[bytes], bytes] | None = None,
+    most_cycles: int = 5_000_000,
     sources: Path = SOURCES,
 ) -> Trace:
     """Let an instrument watch its taps and send packets.
@@ -127,7 +133,7 @@ def simulate(
     `images` are bytes from the host with the cycle at which they start, one byte per cycle. The reader of the stream
     takes at most a byte every `stream_every` cycles, and pauses with odds `stream_gap`. Taps in `crossed` have their
     own clock; `periods` are those of the instrument's clock and of theirs. At cycle `reset_at` the instrument is reset
-    once more.
+    once more. A `host` takes each byte of the stream as it comes and returns bytes that are sent behind the images.
     """
     import numpy as np
 
@@ -142,15 +148,29 @@ def simulate(
         pauses = np.ascontiguousarray(tap.pauses, dtype=np.int32)
         alive += [words, last, pauses]
         structures[index] = _Tap(len(words), words.ctypes.data, last.ctypes.data, pauses.ctypes.data)
-    config = b"".join(data for _, data in images)
-    at = np.array([cycle for cycle, data in images for _ in data] or [0], dtype=np.int64)
+    config = np.zeros(1 << 20, np.uint8)
+    at = np.zeros(config.size, np.int64)
+    session = _Session()
+
+    def send(data: bytes, cycle: int) -> None:
+        begin, end = session.config_bytes, session.config_bytes + len(data)
+        config[begin:end], at[begin:end] = np.frombuffer(data, np.uint8), cycle
+        session.config_bytes = end
+
+    def heard(byte: int, cycle: int) -> None:
+        assert host is not None
+        if data := host(bytes([byte])):
+            send(data, cycle + 1)
+
+    for cycle, data in images:
+        send(data, cycle)
     total = sum(len(tap.words) for tap in taps)
     most_events, most_bytes = 16 * total + 64 * (len(images) + 4) * (hardware.taps + 2), 1 << 20
     events = (_Event * most_events)()
     vectors = np.empty((total + 1, hardware.lanes), np.int64)
     stream = np.empty(most_bytes, np.uint8)
     dropped = np.zeros(hardware.taps, np.int64)
-    session = _Session(
+    settings = dict(
         lanes=hardware.lanes,
         element_bits=hardware.element_bits,
         taps=hardware.taps,
@@ -159,14 +179,14 @@ def simulate(
         period=periods[0],
         tap_period=periods[1],
         tap=ctypes.addressof(structures),
-        config_bytes=len(config),
-        config=config,
+        config=config.ctypes.data,
         config_at=at.ctypes.data,
+        **({} if host is None else {"heard": _HEARD(heard)}),
         seed=seed,
         stream_gap=min(int(stream_gap * 65536), 65000),
         reset_at=-1 if reset_at is None else reset_at,
         stream_every=stream_every,
-        most_cycles=5_000_000,
+        most_cycles=most_cycles,
         most_events=most_events,
         events=ctypes.addressof(events),
         most_vectors=total + 1,
@@ -175,6 +195,8 @@ def simulate(
         bytes=stream.ctypes.data,
         dropped=dropped.ctypes.data,
     )
+    for name, value in settings.items():
+        setattr(session, name, value)
     if code := library.session_run(ctypes.byref(session)):
         raise RunFailedError(f"the simulation of the instrument did not end ({code})")
     decisions = [

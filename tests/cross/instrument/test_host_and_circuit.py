@@ -1,5 +1,6 @@
 """The host at the other end of the simulated circuit's own bytes: its figures, its frames, and the model's stream."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -113,3 +114,48 @@ def test_a_slow_reader_costs_whole_frames_and_the_account_says_so() -> None:
     # Every second frame of this tap is looked at, and one that is dropped leaves its turn to the next.
     assert delivered[1] <= STEPS // 2 <= offered[1] <= STEPS
     assert tuple(tap.dropped for tap in losses.taps) <= trace.dropped
+
+
+MOVING = Instrument(
+    hardware=Hardware(
+        lanes=4, ranges=4, element=parse("fixed(8, 4)"), accumulator_bits=14, taps=1, buffer=16, range_rows=2,
+        scratchpad_rows=2, chains=4, flush="frame", blocks=("filter_reduce", "vector_alu"), alu=("add",), reduce=(),
+    ),
+    taps=(Tap(name="a", layers="a", aggregation="norm_check", options={"bins": 8}, every=1),),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("stream_every", "frames"), [(1, 60), (20, 60), (8680, 40)])
+def test_every_reading_is_numpys_although_bins_move_and_the_link_is_slow(stream_every: int, frames: int) -> None:
+    """At a byte every 8,680 cycles (115,200 baud at 100 MHz) many frames wait behind each image."""
+    hardware = MOVING.built
+    rng = np.random.default_rng(3)
+    tensors = [rng.normal(loc=0.3 * index, scale=2.0 + index % 5, size=(5, 4)) for index in range(frames)]
+    words = [to_words(hardware, tensor) for tensor in tensors]
+    parts = [cut_tensor(each, 4) for each in words]
+    apart = 60 * stream_every if stream_every > 1 else 400
+    pauses = np.zeros(5 * frames, np.int32)
+    pauses[::5] = apart // 4
+    pauses[0] = 3000
+    clock = iter(range(1 << 30))
+    reader = Host(hardware, wire_taps(MOVING, ["a"]), clock=lambda: next(clock) * 1e-9)
+    reader.shapes = {0: Shape(20, 4)}
+    readings: list[Any] = []
+
+    def answer(data: bytes) -> bytes:
+        readings.extend(reader.feed(data))
+        return reader.take()
+
+    stream = TapStream(*(np.concatenate([part[which] for part in parts]) for which in range(2)), pauses)
+    try:
+        simulate(hardware, [stream], [(0, reader.take())], stream_every=stream_every, host=answer, most_cycles=1 << 40)
+    except MissingToolError as error:
+        pytest.skip(str(error))
+    assert len(readings) > frames / 4
+    bins = [tuple(reading.histogram["edges"]) for reading in readings]
+    assert len(set(bins)) > 2
+    for reading in readings:
+        values = values_of(hardware, words[reading.frame]).ravel()
+        edges = reading.histogram["edges"]
+        wanted = [((low < values) & (values <= high)).sum() for low, high in pairwise(edges)]
+        assert reading.histogram["counts"] == wanted, reading.frame

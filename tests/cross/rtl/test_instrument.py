@@ -12,7 +12,7 @@ import pytest
 from cases import random_firmware, random_vectors
 from circuits import make
 
-from oracles.cosimulation import BREAK, REPORT, STATUS, TOO_LATE, VECTOR, TapStream, predict, simulate
+from oracles.cosimulation import BREAK, EXCHANGE, REPORT, STATUS, TOO_LATE, VECTOR, TapStream, predict, simulate
 from presilicon.designs import Instrument
 from presilicon.instrument import Firmware, Image, Reference, compile_firmware
 from presilicon.instrument.firmware.image import longest_payload
@@ -64,6 +64,23 @@ def check_statuses(trace) -> None:
         assert any(status >= cycle for status in statuses)
 
 
+def check_images(trace) -> None:
+    """The image of every frame is that of the last status before it."""
+    taken, images = 0, []
+    for event in trace.events:
+        taken += event.kind == EXCHANGE
+        if event.kind == VECTOR and event.last & 2:
+            images.append((event.tap, event.number, taken))
+    reported, sent = 0, []
+    for packet in packets(trace.stream):
+        if packet.kind == STATUS_PACKET:
+            reported = Status.from_bytes(packet.payload).taken
+        elif packet.last:
+            sent.append((packet.tap, packet.frame, reported))
+    late = {(event.tap, event.number) for event in trace.events if event.kind == TOO_LATE}
+    assert sent == [image for image in images if image[:2] not in late]
+
+
 def test_random_taps_and_images() -> None:
     seen: Counter[int] = Counter()
     for seed in range(60):
@@ -87,6 +104,7 @@ def test_random_taps_and_images() -> None:
         if not crossed:
             check_whole_frames(hardware, taps, trace)
         check_statuses(trace)
+        check_images(trace)
         seen.update(event.kind for event in trace.events)
     for kind in (BREAK, TOO_LATE, VECTOR, STATUS):
         assert seen[kind] > 10
@@ -232,6 +250,7 @@ def test_firmware_is_exchanged_between_frames_without_a_gap_in_the_data() -> Non
     images = [sums(FIXED), compile_firmware(fw, FIXED).to_bytes(), sums(FIXED, controls=((0, 0xDEADBEEF),))]
     taps = [even(FIXED, 200, 6, 7, 900), idle(FIXED), idle(FIXED)]
     trace = simulate(FIXED, taps, [(0, images[0]), (2000, images[1]), (5000, images[2])])
+    check_images(trace)
     assert trace.dropped == (0, 0, 0)
     assert trace.control == 0xDEADBEEF
     sizes = [len(packet.payload) for packet in packets(trace.stream) if packet.kind == BLOCK]

@@ -25,6 +25,7 @@ struct Session {
     int64_t config_bytes;
     const uint8_t* config;
     const int64_t* config_at;    // [bytes]: the earliest cycle of each
+    void (*heard)(uint8_t byte, int64_t cycle);  // takes a byte of the stream; may add bytes to `config`
     uint64_t seed;
     uint32_t stream_gap;         // of 65536
     int64_t reset_at;            // a cycle of reset in between, where it is not negative
@@ -119,6 +120,7 @@ int session_run(Session* session) {
                 if (session->byte_count == session->most_bytes) return 2;
                 session->bytes[session->byte_count++] = top.stream_data;
                 last_byte = cycle;
+                if (session->heard) session->heard(top.stream_data, cycle);
             }
         }
         if (edge) top.clock = 1;

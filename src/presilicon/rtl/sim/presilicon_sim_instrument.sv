@@ -138,7 +138,7 @@ module presilicon_sim_instrument #(
   assign status_starts = dut.packetizer.start_status;
   assign block_starts = dut.packetizer.start_block;
   assign too_late = dut.too_late;
-  assign too_late_tap = 8'(dut.overflow_tag >> 16);
+  assign too_late_tap = 8'(dut.overflow_tag >> 17);
   assign too_late_number = dut.overflow_tag[15:0];
   assign taken = dut.taken;
   assign refused = dut.refused;

@@ -187,6 +187,7 @@ module presilicon_bare #(
       .out_data,
       .out_tag(),
       .idle(core_idle),
+      .none_out(),
       .chain_write,
       .chain_index,
       .chain_data,

@@ -45,6 +45,7 @@ module presilicon_core #(
     output logic [LANES*WORD-1:0] out_data,
     output logic [       TAG-1:0] out_tag,
     output logic                  idle,
+    output logic                  none_out,  // no block waits at the way out
 
     input  logic           chain_write,
     input  logic [    7:0] chain_index,
@@ -227,6 +228,7 @@ module presilicon_core #(
       .idle(packer_idle)
   );
   assign idle = sequencer_idle && packer_idle;
+  assign none_out = packer_idle;
 
   always_ff @(posedge clock) begin
     {push, pushed} <= {tag_push, tag};

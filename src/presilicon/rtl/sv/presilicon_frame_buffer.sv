@@ -23,6 +23,7 @@ module presilicon_frame_buffer #(
     output logic [  TAG-1:0] out_tag,
     output logic [COUNT-1:0] out_count,
     output logic [ BITS-1:0] out_data,
+    output logic             none,       // no frame has ended and waits
 
     output logic           overflow,
     output logic           too_late,
@@ -68,6 +69,7 @@ module presilicon_frame_buffer #(
   logic [TAG-1:0] head_tag;
   assign {head_end, head_tag} = frames[frame_out[PLACE-1:0]];
   wire there = frame_in != frame_out;
+  assign none = !there && !out_valid;
   wire move = there && (!out_valid || out_ready);
   wire last = read + 1'b1 == head_end;
   always_ff @(posedge clock) begin

@@ -49,7 +49,7 @@ module presilicon_instrument #(
   assign config_ready = loader_ready && !reset;
 
   localparam int KEY = WORD + 1 > 6 ? WORD + 1 : 6;
-  localparam int TAG = TAP + 16;
+  localparam int TAG = TAP + 17;  // tap, side, number
   localparam int VECTOR = LANES * ELEMENT;
   localparam int FILL = $clog2(BUFFER) + 1;
   localparam logic [2:0] BLOCKS = {
@@ -202,6 +202,7 @@ module presilicon_instrument #(
   logic [COUNT-1:0] packed_count;
   logic [LANES*WORD-1:0] packed_data;
   logic [TAG-1:0] packed_tag;
+  logic packed_none, frames_none;
   /* verilator lint_off PINCONNECTEMPTY */  // nobody asks whether the core is idle
   presilicon_core #(
       .LANES(LANES),
@@ -241,6 +242,7 @@ module presilicon_instrument #(
       .out_data(packed_data),
       .out_tag(packed_tag),
       .idle(),
+      .none_out(packed_none),
       .chain_write,
       .chain_index,
       .chain_data,
@@ -285,6 +287,7 @@ module presilicon_instrument #(
       .out_tag(block_tag),
       .out_count(block_count),
       .out_data(block_data),
+      .none(frames_none),
       .overflow,
       .too_late,
       .overflow_tag
@@ -303,6 +306,8 @@ module presilicon_instrument #(
       .block_tag,
       .block_count,
       .block_data,
+      .exchange,
+      .none_ahead(packed_none && frames_none),
       .report,
       .report_busy,
       .changed,

@@ -1,11 +1,12 @@
-// Blocks and the instrument's own state as packets, byte by byte.
+// Blocks and the instrument's own state as packets, byte by byte. The status that reports an image comes behind the frames
+// that were accepted before that image, and before those behind it: a frame's image is that of the last status.
 module presilicon_packetizer #(
     parameter int LANES = 16,
     parameter int WORD = 32,
     parameter int TAPS = 1,
     parameter int COUNT = $clog2(LANES) + 1,
     parameter int TAP = TAPS > 1 ? $clog2(TAPS) : 1,
-    parameter int TAG = TAP + 16
+    parameter int TAG = TAP + 17  // tap, side, number
 ) (
     input logic clock,
     input logic reset,
@@ -17,6 +18,8 @@ module presilicon_packetizer #(
     input  logic [     COUNT-1:0] block_count,
     input  logic [LANES*WORD-1:0] block_data,
 
+    input  logic               exchange,     // an image takes effect; frames behind it have another side
+    input  logic               none_ahead,   // no frame that was accepted before the last exchange waits
     input  logic               report,       // an image was taken or refused
     output logic               report_busy,  // its status has not begun yet
     input  logic               changed,      // a count of dropped frames
@@ -59,9 +62,13 @@ module presilicon_packetizer #(
   logic just_told;  // no block has come since; counts that change all the time must not keep blocks back
   logic between;  // the packet before was the last of its frame
   logic reporting;
+  logic side, side_told;  // of frames behind the last exchange, and behind its status
 
   wire step = !out_valid || out_ready;
-  wire start_status = state == REST && between && (reporting || (block_valid && !told && !just_told));
+  // A status of dropped frames waits for that of an image: it would report that image too soon.
+  wire report_due = side == side_told || none_ahead || (block_valid && block_tag[16] == side);
+  wire status_due = reporting ? report_due : block_valid && !told && !just_told && side == side_told;
+  wire start_status = state == REST && between && status_due;
   wire start_block = state == REST && block_valid && !start_status;
   assign block_ready = start_block;
   assign report_busy = reporting || report;
@@ -76,7 +83,7 @@ module presilicon_packetizer #(
       default: next = place == 4'd0 ? crc[7:0] : crc[15:8];
     endcase
   wire [15:0] length = 16'(block_count) * 16'(WORD_BYTES);
-  wire [7:0] tap = 8'(block_tag[TAG-1:16]);
+  wire [7:0] tap = 8'(block_tag[TAG-1:17]);
 
   always_ff @(posedge clock) begin
     if (step) out_valid <= 1'b0;
@@ -101,7 +108,9 @@ module presilicon_packetizer #(
       told <= 1'b1;
       just_told <= 1'b1;
       reporting <= 1'b0;
+      side_told <= side;
     end
+    if (exchange) side <= ~side;
     if (report) reporting <= 1'b1;
     if (changed) told <= 1'b0;
     if (state != REST && step) begin
@@ -146,6 +155,8 @@ module presilicon_packetizer #(
       just_told <= 1'b0;
       between <= 1'b1;
       reporting <= 1'b0;
+      side <= 1'b0;
+      side_told <= 1'b0;
     end
   end
 endmodule

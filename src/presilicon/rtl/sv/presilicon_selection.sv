@@ -7,7 +7,7 @@ module presilicon_selection #(
     parameter int BITS = 64,  // of a vector
     parameter int PLACES = 32,  // of the input buffer
     parameter int TAP = TAPS > 1 ? $clog2(TAPS) : 1,
-    parameter int TAG = TAP + 16,
+    parameter int TAG = TAP + 17,
     parameter int COUNT = $clog2(PLACES) + 1
 ) (
     input logic clock,
@@ -22,7 +22,7 @@ module presilicon_selection #(
     output logic [      1:0] out_kind,
     output logic [  TAP-1:0] out_tap,
     output logic [      1:0] out_last,
-    output logic [  TAG-1:0] out_tag,   // tap and frame number
+    output logic [  TAG-1:0] out_tag,   // tap, side and frame number
     output logic [ BITS-1:0] out_data,
     input  logic [COUNT-1:0] count,     // of the buffer behind
 
@@ -68,12 +68,13 @@ module presilicon_selection #(
   wire [TAPS-1:0] wins = wants & (~wants + 1'b1);  // the first has the highest priority
 
   logic under_way, break_waits, convey, switched;
+  logic side;  // changes with every image that takes effect
   logic [TAP-1:0] current;
   logic [15:0] current_number;
   wire full = count == COUNT'(PLACES);
   wire accept = |wants && !under_way && !break_waits && count <= COUNT'(PLACES / 2);
   wire goes_on = under_way && valid[current];
-  wire too_large = under_way && overflow && overflow_tag == {current, current_number};
+  wire too_large = under_way && overflow && overflow_tag == {current, side, current_number};
   wire broken = (goes_on && (full || lost[current])) || too_large;
 
   logic [TAP-1:0] winner;
@@ -94,7 +95,7 @@ module presilicon_selection #(
     out_kind = push ? {convey, convey} : push_break ? 2'd1 : 2'd2;
     out_tap = push_break ? current : chosen;
     out_last = push ? last[2*chosen+:2] : 2'd0;
-    out_tag = {chosen, under_way ? current_number : number[16*chosen+:16]};
+    out_tag = {chosen, side, under_way ? current_number : number[16*chosen+:16]};
     out_data = data[chosen*BITS+:BITS];
   end
 
@@ -108,11 +109,13 @@ module presilicon_selection #(
     if (switch_now) convey <= 1'b1;
     else if (push || push_exchange) convey <= 1'b0;
     switched <= switch_now || (switched && pending);
+    side <= side ^ switch_now;
     if (reset) begin
       under_way <= 1'b0;
       break_waits <= 1'b0;
       convey <= 1'b0;
       switched <= 1'b0;
+      side <= 1'b0;
     end
   end
 
@@ -121,7 +124,7 @@ module presilicon_selection #(
   always_comb
     for (int t = 0; t < TAPS; t++) begin
       drops[t] = (starts[t] && due[t] && !(accept && wins[t])) || (broken && current == TAP'(t));
-      drops_late[t] = too_late && overflow_tag[TAG-1:16] == TAP'(t);
+      drops_late[t] = too_late && overflow_tag[TAG-1:17] == TAP'(t);
     end
   assign changed = |drops || |drops_late;
   always_ff @(posedge clock)
