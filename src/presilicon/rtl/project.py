@@ -31,10 +31,9 @@ def write_project(directory: Path, name: str, modules: Sequence[Path], texts: Ma
     return written
 
 
-def tools_text(name: str, *, has_instrument: bool = False) -> str:
+def tools_text(name: str) -> str:
     """The lines of a README about the tools and the testbenches, as commands that work in its directory."""
-    refused = "- Icarus Verilog 11 does not take the instrument's part selects."
-    return fill("tools.md.in", name=name, icarus=refused if has_instrument else fill("icarus.md.in", name=name).strip())
+    return fill("tools.md.in", name=name)
 
 
 def cocotb_text(name: str, test: str) -> str:

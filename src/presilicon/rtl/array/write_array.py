@@ -179,7 +179,7 @@ def _readme(circuit: ArrayCircuit, title: str, golden: _Golden) -> str:
         most_columns=circuit.cols << circuit.group_bits,
         ports=lines,
         instrument=instrument,
-        tools=tools_text(NAME, has_instrument=bool(taps)),
+        tools=tools_text(NAME),
         inputs=golden.inputs,
         outputs=golden.outputs,
         samples=golden.samples,

@@ -104,6 +104,8 @@ module presilicon_packer #(
     for (genvar turn = 0; turn < TURNS; turn++) begin : turns
       localparam int STEP = 1 << (2 * turn);
       wire [COUNT-1:0] amount_now = amounts[turn*COUNT+:COUNT];
+      // Here and not in the port list: Icarus takes no genvar there.
+      wire [1:0] steps_now = {2 * turn + 1 < LEVELS && amount_now[2*turn+1], amount_now[2*turn]};
       logic [COUNT-1:0] amount;
       always_ff @(posedge clock) amount <= amount_now;
       assign amounts[(turn+1)*COUNT+:COUNT] = amount;
@@ -118,7 +120,7 @@ module presilicon_packer #(
         ) copy (
             .clock,
             .reset,
-            .in ({2 * turn + 1 < LEVELS && amount_now[2*turn+1], amount_now[2*turn]}),
+            .in (steps_now),
             .out(steps)
         );
         always_ff @(posedge clock)
