@@ -8,9 +8,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from presilicon.base import located, torch
+from presilicon.base import RunFailedError, located, np, torch
 from presilicon.designs import Numerics
-from presilicon.formats import Format, MacUnit
+from presilicon.formats import Format, Key, MacUnit
 from presilicon.records import OPERANDS, PRODUCT_PHASES, ProductPhase
 from presilicon.rtl.arithmetic.golden import Golden, golden_product
 from presilicon.rtl.arithmetic.mac import mac_circuit
@@ -168,7 +168,7 @@ def _in_cells(
         netlist = map_to_cells(circuit, library, timeout_s=timeout_s)
     except OutOfTimeError as error:
         return msgspec.structs.replace(result, unfinished=str(error))
-    energy, _ = product_energy(left, right, mac, circuit, netlist, library, *random_operands(mac))
+    energy = product_energy(left, right, mac, circuit, netlist, library, *random_operands(mac))
     products = energy.cycles * result.products_per_cycle
     registers_um2 = len(netlist.flip_flops) * library.flip_flop.area_um2
     return msgspec.structs.replace(
@@ -217,10 +217,11 @@ def mac_energy_pj(left: Format, right: Format, mac: MacUnit, a: "torch.Tensor", 
     Raises:
         ConfigError: the hardware cannot do it.
         MissingToolError: Yosys is not installed.
+        RunFailedError: the mapped unit computes something else than emulation.
     """
     circuit, library = mac_circuit(left, right, mac), sky130()
     netlist = map_to_cells(circuit, library)
-    energy, _ = product_energy(left, right, mac, circuit, netlist, library, a, b)
+    energy = product_energy(left, right, mac, circuit, netlist, library, a, b)
     return energy.pj / energy.cycles / _products_per_cycle(left, right, mac)
 
 
@@ -233,11 +234,34 @@ def product_energy(
     library: CellLibrary,
     a: "torch.Tensor",
     b: "torch.Tensor",
-) -> tuple[Energy, Golden]:
-    """Multiply matrices in the mapped circuit: its energy and results, and what emulation computes."""
-    golden = golden_product(left, right, mac, a, b)
+) -> Energy:
+    """The energy of a product of matrices in the mapped circuit, which must compute what emulation computes.
+
+    Raises:
+        RunFailedError: it computes something else.
+    """
+    golden = _golden_streams(left, right, mac, a, b)
     rows = {name: codes.reshape(len(a) * len(b), -1, *codes.shape[1:]) for name, codes in golden.rows.items()}
-    return toggle_energy(netlist, library, rows, circuit.latency), golden
+    energy = toggle_energy(netlist, library, rows, circuit.latency)
+    if wrong := int((energy.results != golden.expected).sum()):
+        raise RunFailedError(
+            f"{mac}: {wrong} of {len(golden.expected)} sums of the mapped gates for {left} by {right} differ from "
+            "emulation's: their energy would be that of another unit"
+        )
+    return energy
+
+
+def _golden_streams(left: Format, right: Format, mac: MacUnit, a: "torch.Tensor", b: "torch.Tensor") -> Golden:
+    """A product whose sums are each computed by a unit of their own, with random words of its own."""
+    if not mac.is_stochastic:
+        return golden_product(left, right, mac, a, b)
+    goldens = [
+        golden_product(left, right, mac, row[None], column[None], Key(tensor=index * len(b) + other))
+        for index, row in enumerate(a)
+        for other, column in enumerate(b)
+    ]
+    rows = {name: np.concatenate([golden.rows[name] for golden in goldens]) for name in goldens[0].rows}
+    return Golden(rows, np.concatenate([golden.expected for golden in goldens]))
 
 
 def random_operands(mac: MacUnit) -> "tuple[torch.Tensor, torch.Tensor]":

@@ -157,7 +157,7 @@ def toggle_energy(
     """Simulate streams of operands side by side and count what the nets' toggles take from the supply.
 
     `rows` are codes by port: [streams, cycles], or [streams, cycles, lanes]; every port else is low, `enable` high.
-    `flush` cycles without operands follow.
+    Before them comes a reset, at which the random words take the first `seed`; `flush` cycles without operands follow.
     """
     streams, cycles = rows["in_valid"].shape
     words = -(-streams // 64)
@@ -176,7 +176,8 @@ def toggle_energy(
         _set(values, netlist, "enable", cycle >= 0)
         _set(values, netlist, "reset", cycle < 0)
         for name, waves in inputs.items():
-            values[list(netlist.ports[name])] = waves[cycle] if 0 <= cycle < cycles else 0
+            is_given = 0 <= cycle < cycles or (cycle < 0 and name == "seed")
+            values[list(netlist.ports[name])] = waves[max(cycle, 0)] if is_given else 0
         for kernel, output, nets_in in kernels:
             values[output] = kernel(*[values[net] for net in nets_in])
         if 0 < cycle < cycles:
