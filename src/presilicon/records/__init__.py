@@ -101,6 +101,7 @@ from presilicon.records.sweep import (
     Recommendation,
     Relaxation,
     SweepResult,
+    direction_of,
 )
 from presilicon.records.trace import (
     EXACT_KINDS,
@@ -258,6 +259,7 @@ __all__ = [
     "Trace",
     "TrainingHook",
     "UncoveredOp",
+    "direction_of",
     "excludes_one",
     "reaches",
 ]

@@ -32,6 +32,16 @@ TRAINED = {
 
 POINT_METRICS = SIMULATED | TRAINED
 
+
+def direction_of(metric: str, own: Direction = "higher") -> Direction:
+    """Which way a metric of a point is better; `own` is the direction of the workload's metric, called `accuracy`.
+
+    >>> direction_of("time_s"), direction_of("reached"), direction_of("accuracy", "lower")
+    ('lower', 'higher', 'lower')
+    """
+    return own if metric == "accuracy" else "higher" if metric == "reached" else "lower"
+
+
 PointStage = Literal["simulated", "tried", "trained"]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from presilicon import base
 from presilicon.base import Scale, columns, format_number, json_text, pick
-from presilicon.records import SIMULATED, PointMeasure, PointRecord, Recommendation, SweepResult
+from presilicon.records import SIMULATED, PointMeasure, PointRecord, Recommendation, SweepResult, direction_of
 from presilicon.report.intervals import NEVER
 from presilicon.report.table import render_table
 
@@ -124,7 +124,7 @@ def _shown(result: SweepResult) -> list[PointRecord]:
 def is_to_be_high(result: SweepResult, record: PointRecord, name: str) -> bool:
     """Whether a higher value of a metric is the better one at a point."""
     measure = result.measures.get(record.workload, PointMeasure())
-    return name == "reached" or (name == "accuracy" and measure.better == "higher")
+    return direction_of(name, measure.better) == "higher"
 
 
 def _table(result: SweepResult, shown: Sequence[PointRecord]) -> tuple[list[str], list[list[str]]]:

@@ -3,7 +3,8 @@
 Each step leaves points out for a reason that is recorded (`DecisionEvent`):
 
 1. *refused*: a limit is broken by what simulation knows (area, power, time and energy of a step).
-2. *outdone*: another point trains bit for bit alike and takes less time (or energy) per sample.
+2. *outdone*: another point trains bit for bit alike and takes less time (or energy) per sample. It comes back where
+   the cheaper one breaks a limit that only training tells: points that train alike share their traces.
 3. *left out*: more than `promising` remain, and it is not among those with the least time per sample; or, after a short
    training, others need less time to the value that half of them reach.
 4. The rest is trained in full, with the reference, on the same seeds; runs that cannot reach the target are stopped.
@@ -11,7 +12,7 @@ Each step leaves points out for a reason that is recorded (`DecisionEvent`):
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import inf
+from math import inf, isfinite, isnan
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +26,7 @@ from presilicon.records import (
     Comparison,
     Decision,
     DecisionEvent,
+    Direction,
     PointRecord,
     Recommendation,
     Relaxation,
@@ -42,6 +44,7 @@ from presilicon.study.search.training import (
     few_steps,
     prepare_point,
     record_comparison,
+    result_of,
     trained_record,
 )
 
@@ -61,6 +64,8 @@ class Candidate(NamedTuple):
     point: Point
     record: PointRecord
     trained: TrainedPoint
+    alike: tuple["Candidate", ...] = ()
+    """Points that train bit for bit alike and cost more per sample, the cheapest first."""
 
 
 class Choice:
@@ -121,6 +126,7 @@ class Choice:
                 best[trained.key] = Candidate(point, record, trained)
                 continue
             winner = best[trained.key]
+            best[trained.key] = winner._replace(alike=(*winner.alike, Candidate(point, record, trained)))
             ratio = record.metric(self.cost) / winner.record.metric(self.cost)
             reason = f"trains as point {winner.point.number} does and takes {ratio:.3g} times the {self.choosing.by}"
             self.decide(point, "outdone", reason)
@@ -148,8 +154,8 @@ class Choice:
         candidates = self._without(candidates, {prepared.point.key: errors.get(prepared.key) for prepared in tried})
         traces = {prepared.point.key: prepared.traces() for prepared in tried if prepared.key not in errors}
         better, sustain = workload.measure.direction, workload.sustain
-        finals = {key: median(_final(trace, sustain) for trace in own) for key, own in traces.items()}
-        goal = median(finals.values())
+        finals = {key: median(_final(trace, sustain, better) for trace in own) for key, own in traces.items()}
+        goal = median([final for final in finals.values() if isfinite(final)] or [0.0])
         scores = {}
         for candidate in candidates:
             price = price_point(candidate.point, self.work.graphs).prices
@@ -205,12 +211,22 @@ class Choice:
         if reference.trained.key in errors:
             raise RunFailedError(f"the reference cannot be trained: {errors[reference.trained.key]}")
         others = self._without(others, {one.point.key: errors.get(one.trained.key) for one in others})
-        candidates = [reference, *others]
+        candidates = [reference, *map(self._within_limits, others)]
         trained = _named_apart([candidate.trained for candidate in candidates])
         comparison = record_comparison(trained, self.work.run.path, FINAL, sensitivity=self.choosing.sensitivity)
         for candidate, result in zip(candidates, comparison.designs, strict=True):
             self.work.table.append([trained_record(candidate.point, candidate.record, result, FINAL)])
         return candidates, comparison
+
+    def _within_limits(self, candidate: Candidate) -> Candidate:
+        """The cheapest to accuracy of the points that train as a candidate does and meet all limits; else itself."""
+        allowed = []
+        for number, other in enumerate((candidate, *candidate.alike)):
+            result = result_of(other.trained, self.work.run.path)
+            record = trained_record(other.point, other.record, result, FINAL)
+            if broken_limit(record, self.limits) is None:
+                allowed.append((_cost(result, self.choosing.by), number, other))
+        return min(allowed)[2] if allowed else candidate
 
     def _recommend(
         self,
@@ -358,10 +374,11 @@ def _named_apart(trained: Sequence[TrainedPoint]) -> list[TrainedPoint]:
     return apart
 
 
-def _final(trace: Trace, count: int) -> float:
-    """The median of the last evaluations, as many as must hold the target."""
-    values = [point.accuracy for point in trace.evaluations[-count:]]
-    return median(values) if values else -inf
+def _final(trace: Trace, count: int, better: Direction) -> float:
+    """The median of the last evaluations, as many as must hold the target; one that is no number is the worst."""
+    worst = -inf if better == "higher" else inf
+    values = [worst if isnan(point.accuracy) else point.accuracy for point in trace.evaluations[-count:]]
+    return median(values) if values else worst
 
 
 def _cost_to(trace: Trace, price: PriceStep, goal: float, better: str, by: str) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from presilicon.base import Condition, np
-from presilicon.records import Direction, PointRecord
+from presilicon.records import Direction, PointRecord, direction_of
 
 
 def broken_limit(record: PointRecord, limits: Sequence[Condition], *, known: bool = False) -> Condition | None:
@@ -21,10 +21,10 @@ def pareto_front(
 ) -> list[PointRecord]:
     """The points that no other point beats: as good in all objectives and better in one.
 
-    All objectives are to be low, but accuracy, which is to be as `better` says. Points without one of them, or with an
-    infinite one, are left out; of equal points all are on the front.
+    `better` is the direction of the workload's own metric. Points without one of the objectives, or with an infinite
+    one, are left out; of equal points all are on the front.
     """
-    signs = np.array([-1.0 if name == "accuracy" and better == "higher" else 1.0 for name in objectives])
+    signs = np.array([-1.0 if direction_of(name, better) == "higher" else 1.0 for name in objectives])
     values = np.array([[record.metric(name) for name in objectives] for record in records], dtype=float)
     values = values.reshape(len(records), len(objectives)) * signs
     usable = np.isfinite(values).all(axis=1)

@@ -9,10 +9,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from presilicon.base import Condition, ConfigError
-from presilicon.records import PointRecord
+from presilicon.records import Direction, PointRecord, direction_of
 from presilicon.study.search.axes import Axis
 from presilicon.study.search.file import StudyFile, require_optuna
 from presilicon.study.search.points import Point, make_point
+from presilicon.workloads import load_workload
 
 JOURNAL = "optuna.journal"
 _POPULATION = 24
@@ -31,13 +32,13 @@ class Optimizer:
     def __init__(self, study: StudyFile, directory: Path) -> None:
         self._optuna = require_optuna()
         self._study = study
-        higher = ("accuracy",)
+        better = shared_direction(study)
         with _storage_errors(study):
             self._trials = self._optuna.create_study(
                 storage=_storage(self._optuna, study, directory),
                 study_name=f"{study.name} {directory.name}",
                 sampler=_sampler(self._optuna, study),
-                directions=["maximize" if name in higher else "minimize" for name in study.front_metrics],
+                directions=[f"{_WORDS[direction_of(name, better)]}imize" for name in study.front_metrics],
                 load_if_exists=True,
             )
         failed = self._optuna.trial.TrialState.FAIL
@@ -72,6 +73,25 @@ class Optimizer:
         for limit in self._study.limits:
             trial.set_constraint(str(limit), _excess(record, limit))
         self._trials.tell(trial, values)
+
+
+def shared_direction(study: StudyFile) -> Direction:
+    """Which way the metric of all workloads of a study is better.
+
+    Raises:
+        ConfigError: the workloads disagree, and a sampler has one direction for all of them.
+    """
+    directions = {name: load_workload(name).measure.direction for name in study.workloads}
+    if len(set(directions.values())) > 1 and "accuracy" in study.front_metrics:
+        spelled = ", ".join(f"{name}: {direction}" for name, direction in directions.items())
+        raise ConfigError(
+            f"search.sampler = {study.search.sampler!r} cannot search workloads whose metrics are better in different "
+            f"directions ({spelled}); give each a study of its own, or use a grid"
+        )
+    return next(iter(directions.values()))
+
+
+_WORDS: dict[Direction, str] = {"higher": "max", "lower": "min"}
 
 
 def _excess(record: PointRecord, limit: Condition) -> float:

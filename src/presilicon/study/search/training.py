@@ -164,6 +164,17 @@ def record_comparison(
     return comparison
 
 
+def result_of(prepared: TrainedPoint, directory: Path) -> Result:
+    """The result of a point that was trained, or that trains as one that was."""
+    design, folder = prepared.design, directory / "graphs"
+    study = Study(
+        plan_of([design], prepared.workload, prepared.training),
+        {design.name: step_graphs(prepared.point, design, folder)},
+    )
+    study.traces = (prepared.traces(),)
+    return study.comparison([prepared.workload]).designs[0]
+
+
 def trained_record(point: Point, simulated: PointRecord, result: Result, run: str) -> PointRecord:
     """A point's record with the metrics of its result."""
     reached = sum(seed.steps_to_accuracy is not None for seed in result.seeds) / len(result.seeds)

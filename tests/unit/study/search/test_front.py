@@ -38,3 +38,17 @@ def test_limits_on_metrics_that_are_not_known_yet_can_wait():
     assert broken_limit(record(1, area_mm2=3.0), limits, known=True) is None
     assert broken_limit(record(1, area_mm2=3.0), limits) == limits[0]
     assert broken_limit(record(1, accuracy=0.95), limits) is None
+
+
+def test_negating_a_metric_and_turning_its_direction_changes_no_front():
+    generator = random.Random(1)
+    values = [(generator.randint(1, 9), generator.randint(1, 9)) for _ in range(60)]
+    up = [record(n, time_s=float(time), accuracy=float(metric)) for n, (time, metric) in enumerate(values)]
+    down = [record(n, time_s=float(time), accuracy=-float(metric)) for n, (time, metric) in enumerate(values)]
+    fronts = [pareto_front(up, ["time_s", "accuracy"], "higher"), pareto_front(down, ["time_s", "accuracy"], "lower")]
+    assert [one.number for one in fronts[0]] == [one.number for one in fronts[1]]
+
+
+def test_more_arrivals_are_better():
+    points = [record(1, reached=0.6, time_s=1.0), record(2, reached=1.0, time_s=1.0)]
+    assert pareto_front(points, ["reached", "time_s"]) == [points[1]]

@@ -8,6 +8,7 @@ import pytest
 import presilicon as ps
 from presilicon.base import ConfigError, MissingToolError
 from presilicon.study.search import optimizing
+from presilicon.study.search.file import read_study
 from presilicon.study.search.table import read_points
 
 optuna = pytest.importorskip("optuna")
@@ -100,3 +101,23 @@ def test_the_lock_of_a_search_that_was_killed_does_not_stop_the_next(tmp_path, m
     assert not stale.is_symlink()
     optuna.create_study(storage=storage)
     assert (directory / "optuna.journal").is_file()
+
+
+@pytest.mark.parametrize(("workload", "direction"), [("digits-mlp", "MAXIMIZE"), ("diabetes-mlp", "MINIMIZE")])
+def test_a_sampler_searches_in_the_direction_of_the_workload_s_metric(workload, direction, tmp_path):
+    study = {
+        "designs": "edge-bf16", "workloads": workload, "vary": {"machine.rows": [8, 16, 32]},
+        "objectives": ["accuracy", "reached", "time_s"], "train": {"seeds": 1, "max_steps": 60, "evaluate_every": 10},
+        "search": {"sampler": "tpe", "points": 2},
+    }  # fmt: skip
+    optimizer = optimizing.Optimizer(read_study(study), tmp_path)
+    assert [way.name for way in optimizer._trials.directions] == [direction, "MAXIMIZE", "MINIMIZE"]
+
+
+def test_workloads_whose_metrics_disagree_are_refused(tmp_path):
+    study = {
+        "designs": "edge-bf16", "workloads": ["digits-mlp", "diabetes-mlp"], "vary": {"machine.rows": [8, 16]},
+        "objectives": ["accuracy", "time_s"], "train": {"seeds": 1}, "search": {"sampler": "tpe", "points": 2},
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match="better in different directions"):
+        optimizing.Optimizer(read_study(study), tmp_path)
