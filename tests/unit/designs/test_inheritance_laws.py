@@ -3,9 +3,10 @@
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
-from presilicon.base import to_toml
-from presilicon.designs import design_names, load_design, load_recipe, recipe_names
+from presilicon.base import ConfigError, to_toml
+from presilicon.designs import Hardware, Instrument, design_names, load_design, load_recipe, recipe_names
 from presilicon.designs.design import flat_fields
 
 ROLES = {"weight": "e5m2", "error": "int8", "gradient": "bfloat16", "master": "float16"}
@@ -81,3 +82,22 @@ def test_a_recipe_over_a_table_replaces_it(tmp_path) -> None:
     file = tmp_path / "relative.toml"
     file.write_text('name = "relative"\nbase = "edge-fp8"\nnumerics = "bf16"\n')
     assert load_design(file).numerics == load_recipe("bf16").numerics
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_design_written_and_read_is_the_design(seed: int, tmp_path) -> None:
+    random = Random(seed)
+    base = random.choice(design_names())
+    candidates = changes(load_design(base))
+    settings = [f"{path}={spelled(candidates[path])}" for path in random.sample(sorted(candidates), k=4)]
+    try:
+        design = load_design(base, settings)
+    except ConfigError:  # fields that do not go together
+        design = load_design(base)
+    if random.random() < 0.5:
+        functions = random.sample(Hardware().alu, k=random.randrange(len(Hardware().alu)))
+        hardware = replace(Hardware(), alu=tuple(functions), reduce=tuple(random.sample(Hardware().reduce, k=1)))
+        design = replace(design, instrument=Instrument(taps=(), hardware=hardware))
+    file = tmp_path / "written.toml"
+    file.write_text(to_toml(design.to_plain(), design))
+    assert load_design(file) == design
