@@ -26,8 +26,35 @@ def ops() -> dict[str, tuple[Op, Check]]:
     """The covered aten operators by name, without the underscore of in-place twins."""
     table: dict[str, tuple[Op, Check]] = {}
     for module in _MODULES:
-        table |= import_module(f"presilicon.scheduling.runtime.opencl.{module}").OPS
+        own = import_module(f"presilicon.scheduling.runtime.opencl.{module}").OPS
+        table |= {name: (run, _typed(name, check) if name in _TYPED or module != "elementwise" else check)
+                  for name, (run, check) in own.items()}  # fmt: skip
     return table
+
+
+_WHOLE = {
+    "nll_loss_forward": 1, "nll_loss_backward": 2, "embedding": 1, "embedding_dense_backward": 1,
+    "max_pool2d_with_indices_backward": 7,
+}  # fmt: skip
+"""Positions of operands that are whole numbers."""
+_TYPED = ("mse_loss_backward", "slice_backward", "select_backward", "masked_fill")
+_CASTS = ("sum", "masked_fill")
+"""Operators that check or convert the dtype of an operand themselves."""
+
+
+def _typed(name: str, check: Check) -> Check:
+    """A check that operands also have the dtypes that a kernel reads: float32, and int64 for indices."""
+    whole = _WHOLE.get(name, -1)
+
+    def typed(*args: Any, **kwargs: Any) -> bool:
+        for position, value in enumerate(args):
+            wanted = torch.int64 if position == whole else torch.float32
+            converts = name in _CASTS and getattr(value, "dtype", None) == torch.bool
+            if getattr(value, "dtype", wanted) != wanted and not converts:
+                return False
+        return check(*args, **kwargs)
+
+    return typed
 
 
 @cache
@@ -66,6 +93,8 @@ class OpenCLDevice:
         if name not in ops() or (in_place and not tensors) or kwargs.get("dtype") not in (None, *_dtypes()):
             return False
         if any(0 in t.shape for t in tensors) or kwargs.get("memory_format") not in _memory_formats():
+            return False
+        if in_place and tensors[0].dtype != torch.float32 and not _stays(tensors, args):
             return False
         try:
             return ops()[name][1](*args, **kwargs)
@@ -167,6 +196,12 @@ def _tensors(value: Any) -> list[Any]:
 
     map_leaves(visit, value)
     return found
+
+
+def _stays(tensors: list[Any], args: Any) -> bool:
+    """Whether a whole number or a condition that is written in place has operands of its own kind only."""
+    alike = all(tensor.dtype == tensors[0].dtype for tensor in tensors)
+    return alike and not any(isinstance(value, float) for value in args)
 
 
 def _as_meta(value: Any) -> Any:

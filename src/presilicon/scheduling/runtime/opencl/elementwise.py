@@ -102,7 +102,8 @@ def _pow(a: Any, exponent: Any) -> Any:
 
 
 def _clamp(a: Any, low: Any = None, high: Any = None) -> Any:
-    return "clamp_both", (a,), float("-inf") if low is None else low, float("inf") if high is None else high
+    ends = float("-inf") if low is None else low, float("inf") if high is None else high
+    return "clamp_both", (a,), min(ends), ends[1]  # with the ends exchanged all becomes the upper one, as in torch
 
 
 _UNARY = ("relu", "sqrt", "rsqrt", "exp", "log", "erf", "tanh", "sigmoid", "silu", "neg", "abs", "reciprocal", "square")
@@ -170,9 +171,23 @@ def _form(name: str) -> tuple[Any, Any]:
     def check(*args: Any, **kwargs: Any) -> bool:
         kernel, tensors, *scalars = form(*args, **kwargs)
         plain = all(isinstance(value, (int, float)) for value in scalars)
-        return plain and all(map(_is_tensor, tensors)) and _kind(kernel, tensors, tuple(scalars)) is not None
+        known = plain and all(map(_is_tensor, tensors)) and _kind(kernel, tensors, tuple(scalars)) is not None
+        return known and _is_torch_s(name, args)
 
     return run, check
+
+
+_FLOATS_ONLY = ("lerp", "leaky_relu", *(name for name in _FORMS if name.endswith("_backward")))
+
+
+def _is_torch_s(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether torch takes operands of these dtypes too."""
+    dtypes = {value.dtype for value in args if _is_tensor(value)}
+    if name in _FLOATS_ONLY:
+        return dtypes == {torch.float32}
+    if name in ("sub", "rsub"):
+        return torch.bool not in dtypes
+    return name != "where" or args[0].dtype == torch.bool
 
 
 def _result(dev: "OpenCLDevice", tensors: tuple[DeviceTensor, ...], dtype: Any) -> DeviceTensor:
@@ -279,7 +294,14 @@ OPS: dict[str, Any] = {
         lambda a, *, device=None, **_: device is None or str(device) in ("cpu", "meta"),
     ),
     "copy": (lambda dev, out, target, source, non_blocking=False: copy(dev, source, out), _always),
-    "masked_fill": (_masked_fill, lambda a, mask, value: a.dtype == torch.float32 and mask.dtype == torch.bool),
+    "masked_fill": (
+        _masked_fill,
+        lambda a, mask, value: (
+            a.dtype == torch.float32
+            and mask.dtype == torch.bool
+            and not (_is_tensor(value) and (value.dtype != torch.float32 or value.ndim))
+        ),
+    ),
     "fill": (
         lambda dev, out, target, value: copy(dev, value, out) if _is_tensor(value) else fill(dev, out, value),
         _always,

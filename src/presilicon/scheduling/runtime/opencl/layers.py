@@ -106,9 +106,24 @@ def _softmax_backward(is_log: int) -> Any:
     return run
 
 
+def _check_range(dev: "OpenCLDevice", indices: DeviceTensor, count: int, what: str, ignored: int | None = None) -> None:
+    """Refuse indices outside of what they index, as torch does; it waits for them.
+
+    Raises:
+        IndexError: one is outside.
+    """
+    found = dev.get(indices)
+    beyond = (found < 0) | (found >= count)
+    if ignored is not None:
+        beyond &= found != ignored
+    if bool(beyond.any()):
+        raise IndexError(f"{what} {int(found[beyond][0])} is out of bounds: there are {count}")
+
+
 def _nll(dev: "OpenCLDevice", out: None, x: Any, target: Any, weight: None, reduction: int, ignored: int) -> Tensors:
     x, target = dev.contiguous(x), dev.contiguous(target)
     rows, classes = (1, *x.shape)[-2:]
+    _check_range(dev, target, classes, "target", ignored)
     loss = dev.empty(target.shape if reduction == 0 else ())
     total = dev.empty(())
     dev.launch("reductions", "nll", 1, x, target, loss._storage, total._storage, rows, classes, ignored, reduction)
@@ -120,6 +135,7 @@ def _nll_backward(
 ) -> DeviceTensor:
     dx = dev.empty(x.shape)
     rows, classes = (1, *x.shape)[-2:]
+    _check_range(dev, dev.contiguous(target), classes, "target", ignored)
     dev.launch("reductions", "nll_backward", rows, dev.contiguous(dy), dev.contiguous(target), total, dx._storage, rows,
                classes, ignored, reduction)  # fmt: skip
     return dx
@@ -285,6 +301,7 @@ def _embedding(
 ) -> DeviceTensor:
     table, indices = dev.contiguous(table), dev.contiguous(indices)
     width = table.shape[1]
+    _check_range(dev, indices, table.shape[0], "index")
     y = dev.empty((*indices.shape, width))
     dev.launch("pooling", "embedding", indices.numel(), table, indices, y._storage, indices.numel(), width)
     return y
@@ -295,6 +312,7 @@ def _embedding_backward(
 ) -> DeviceTensor:
     dy, indices = dev.contiguous(dy), dev.contiguous(indices)
     width = dy.shape[-1]
+    _check_range(dev, indices, count, "index")
     table = fill(dev, dev.empty((count, width)), 0)
     dev.launch(
         "pooling", "embedding_backward", -(-width // 16), dy, indices, table._storage, indices.numel(), width, padding
