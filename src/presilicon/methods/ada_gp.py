@@ -89,8 +89,11 @@ class AdaGp(Method, Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Every step runs the predictor; steps of backpropagation also train it."""
         if self.source != "predictor":
             return graph
+        parameters = {
+            tensor.id: tensor for tensor in graph.parameters
+        }  # products transpose some
         weights = {
-            op.layer: tensor
+            op.layer: parameters.get(tensor.id, tensor)
             for op in graph.ops
             if op.phase == "forward" and op.gemm is not None
             for tensor in op.inputs[:2]
@@ -108,6 +111,8 @@ class AdaGp(Method, Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 # All layers share the weights of the predictor, but each has its own part of the last.
                 own, next_id = (shared + number, next_id) if number < 2 else (next_id, next_id + 1)
                 for phase in phases:
+                    if phase == "input_grad" and number == 0:
+                        continue  # nothing trains what the predictor reads
                     name = f"{layer}.predictor{number}.{phase}"
                     ops.append(_product(len(ops), name, layer, phase, (channels, k, n), own, next_id))
                     next_id += 2
@@ -256,8 +261,10 @@ class _Predicting(AttachedMethod):
         marks = features.new_zeros(len(features), len(self._weights))
         marks[:, list(self._weights).index(layer)] = 1
         size = features.square().mean().sqrt().clamp(min=1e-12)
-        rows: Tensor = self._predictor(torch.cat((features / size, marks), 1))
-        return rows[:, : weight[0].numel()].reshape(weight.shape)
+        hidden, last, count = self._predictor[:-1], self._predictor[-1], weight[0].numel()
+        inner = hidden(torch.cat((features / size, marks), 1))
+        rows: Tensor = torch.nn.functional.linear(inner, last.weight[:count], last.bias[:count])
+        return rows.reshape(weight.shape)
 
     def update(self, step: TrainingStep, proceed: Proceed) -> None:
         """Train the predictor on true gradients, before they are used."""

@@ -6,6 +6,7 @@ import pytest
 import torch
 from msgspec import structs
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, TrainingStep, load_design
@@ -152,3 +153,37 @@ def test_what_it_cannot_treat_is_refused():
 
     with pytest.raises(ConfigError, match="no linear or convolution layer"):
         AdaGp().attach(Run())
+
+
+def test_the_predictor_that_is_priced_is_the_one_that_is_trained(monkeypatch: pytest.MonkeyPatch):
+    def model() -> nn.Module:
+        return nn.Sequential(
+            nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 5, 3), nn.ReLU(), nn.Flatten(), nn.Linear(180, 14), nn.ReLU(),
+            nn.Linear(14, 10),
+        )  # fmt: skip
+
+    executed: dict[bool, int] = {}
+
+    def counted(function):
+        def run(self, step: TrainingStep, proceed) -> None:
+            with FlopCounterMode(display=False) as counter:
+                function(self, step, (lambda: None) if function is update else proceed)
+            predicted = self._parameters.is_predicted(step.number)
+            if predicted == (function is backward):
+                executed[predicted] = counter.get_total_flops()
+            if function is update:
+                proceed()
+
+        return run
+
+    backward, update = ada_gp._Predicting.backward, ada_gp._Predicting.update
+    monkeypatch.setattr(ada_gp._Predicting, "backward", counted(backward))
+    monkeypatch.setattr(ada_gp._Predicting, "update", counted(update))
+    method = AdaGp(warmup=2, ratios=(1,), stage=4)
+    workload = replace(load_workload("digits-mlp"), model=model, max_steps=6, evaluate_every=6)
+    train(workload, Numerics(), methods=[method])
+    graph = StepGraphs(workload, (method,))()
+    predicted = StepFacts(methods=(MethodFact(method="ada-gp", name="predicted", value=True),))
+    for is_predicted, facts in ((True, predicted), (False, StepFacts())):
+        added = [op for op in method.rewrite(graph, facts, None).ops if ".predictor" in op.name]
+        assert sum(op.flops for op in added) == executed[is_predicted]
