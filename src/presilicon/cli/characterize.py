@@ -86,9 +86,11 @@ def describe(
     write_file(out / "design.toml", f"# {card.device}, {table.source}\n{to_toml(described.to_plain(), described)}")
     errors = sorted(group.error for group in table.groups.values() if group.points)
     powers, of_power = ("", "") if error is None else (f" and {len(card.powers)} powers", f", of power {error:.0%}")
+    aside = sum(group.set_aside for group in table.groups.values())
     click.echo(
         f"{card.device}: {len(card.times)} times{powers} of layers, {len(table.groups)} groups of kernels; median "
-        f"error of a layer that was left out {errors[len(errors) // 2]:.0%}{of_power}\n{out / 'design.toml'}"
+        f"error of a layer that was left out {errors[len(errors) // 2]:.0%}{of_power}; {aside} layers unlike their "
+        f"neighbours were set aside for fitting and count in the errors\n{out / 'design.toml'}"
     )
 
 

@@ -89,9 +89,7 @@ class AdaGp(Method, Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Every step runs the predictor; steps of backpropagation also train it."""
         if self.source != "predictor":
             return graph
-        parameters = {
-            tensor.id: tensor for tensor in graph.parameters
-        }  # products transpose some
+        parameters = {tensor.id: tensor for tensor in graph.parameters}  # products transpose some
         weights = {
             op.layer: parameters.get(tensor.id, tensor)
             for op in graph.ops
@@ -262,6 +260,7 @@ class _Predicting(AttachedMethod):
         marks[:, list(self._weights).index(layer)] = 1
         size = features.square().mean().sqrt().clamp(min=1e-12)
         hidden, last, count = self._predictor[:-1], self._predictor[-1], weight[0].numel()
+        assert isinstance(last, torch.nn.Linear)
         inner = hidden(torch.cat((features / size, marks), 1))
         rows: Tensor = torch.nn.functional.linear(inner, last.weight[:count], last.bias[:count])
         return rows.reshape(weight.shape)

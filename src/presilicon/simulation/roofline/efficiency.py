@@ -32,7 +32,9 @@ class KernelGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     reached: AboveZero
     """Share of the limit's rate that large kernels reach."""
     error: float = 0.0
-    """Mean error of a logarithm whose layer was left out of the fit."""
+    """Mean error of a logarithm whose layer was left out of the fit, those that were set aside included."""
+    set_aside: int = 0
+    """Layers that were left out of the fit, because their neighbours say nothing about them."""
     scales: tuple[AboveZero, ...] = ()
     """Width of the bells along each axis of the shape; empty where there are none."""
     points: tuple[tuple[float, ...], ...] = ()

@@ -3,6 +3,7 @@
 import math
 import random
 
+import numpy as np
 import pytest
 
 from presilicon.designs import RooflineMachine, load_design
@@ -208,3 +209,29 @@ def test_layers_have_kernels_in_every_phase(place: int) -> None:
     assert "forward" in phases
     if layer.is_product:
         assert phases >= {"forward", "input_grad", "weight_grad"}
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.1])
+def test_the_stated_error_is_that_of_fresh_layers(share):
+    """Some layers take ten times as long as their neighbours, which no fit can know."""
+
+    def drawn(seed: int, count: int) -> list[Share]:
+        random = np.random.default_rng(seed)
+        shapes = random.uniform(0, 6, (count, 2))
+        logs = 0.4 * np.sin(shapes[:, 0]) + 0.1 * shapes[:, 1] + random.normal(0, 0.03, count)
+        logs += np.log(10) * (random.random(count) < share)
+        limits = np.full(count, 1000.0)
+        return [
+            Share(Features(("k",), tuple(shape)), 1.0, limit, limit * float(np.exp(log)))
+            for shape, limit, log in zip(shapes.tolist(), limits.tolist(), logs, strict=True)
+        ]
+
+    group = fit_group(drawn(1, 400))
+    fresh = []
+    for part in drawn(2, 400):
+        away = ((np.array(group.points) - part.features.shape) / group.scales) ** 2
+        smooth = float(np.exp(-away.sum(-1) / 2) @ np.array(group.weights))
+        line = part.launches * group.fixed_us + part.limit_us / group.reached
+        fresh.append(abs(np.log(part.time_us / line) - smooth))
+    assert group.error == pytest.approx(np.mean(fresh), rel=0.35)
+    assert (group.set_aside > 0) == (share > 0)
