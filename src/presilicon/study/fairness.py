@@ -29,6 +29,7 @@ _EQUAL: dict[str, str] = {
     "model": "network",
     "data": "data and splits",
     "loss": "loss",
+    "clip_norm": "gradients clipped at a norm of {}",
     "accuracy": "measure of accuracy",
     "metric": "metric",
     "optimizer": "optimizer with its hyperparameters",
@@ -55,8 +56,11 @@ _OTHER_TRAINING = {
 }
 """Words for designs that train differently: with other methods, or with updates of other sizes."""
 
-_OPTIONAL = ("metric", "schedule", "augment", "accumulate")
+_OPTIONAL = ("metric", "schedule", "augment", "accumulate", "clip_norm")
 """Settings that a workload may be without."""
+
+IRRELEVANT = frozenset(["name", "description", "installed", "example", "evaluation_batch"])
+"""Fields of a workload's description that change no result of a comparison."""
 
 
 def compare_all(results: Sequence[Result], *, confidence: float = CONFIDENCE) -> tuple[Pair, ...]:

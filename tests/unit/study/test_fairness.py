@@ -178,3 +178,20 @@ def test_hardware_that_differs_is_named_beside_what_was_held_equal(strict: Compa
     for text in (render_table(strict), render_page(strict)):
         assert "Unequal hardware: area: fp32-systolic" in text
         assert "Area: units, registers and SRAM of technology horowitz-45nm;" in text
+
+
+def test_every_field_of_a_workload_is_compared_or_named_as_irrelevant():
+    from dataclasses import fields
+
+    from presilicon.study.fairness import _EQUAL, IRRELEVANT
+    from presilicon.workloads import Workload
+
+    known = {field.name for field in fields(Workload)}
+    assert known - set(_EQUAL) - IRRELEVANT == set()
+    assert known >= IRRELEVANT
+
+
+@pytest.mark.parametrize("clips", [(1.0, 0.1), (None, 0.1)])
+def test_another_clipping_is_named(clips) -> None:
+    results = [ps.evaluate("fp32-systolic", replace(QUICK, clip_norm=clip), seeds=1) for clip in clips]
+    assert any(words.startswith("clip_norm: ") for words in fairness(results).differing)

@@ -324,8 +324,9 @@ def _bells(points: NDArray[Any], values: NDArray[Any], scales: NDArray[Any], noi
 
 def _squares(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
     """Squares of the distances between two sets of points."""
-    apart = (one**2).sum(-1)[:, None] + (other**2).sum(-1)[None] - 2 * one @ other.T
-    return np.maximum(apart, 0.0)
+    apart: NDArray[Any] = (one**2).sum(-1)[:, None] + (other**2).sum(-1)[None] - 2 * one @ other.T
+    np.maximum(apart, 0.0, out=apart)
+    return apart
 
 
 class EnergyFit(NamedTuple):
