@@ -23,7 +23,7 @@ def slopes(chosen: Operator, x: torch.Tensor, error: torch.Tensor) -> torch.Tens
     """Finite differences of the value, element by element where the operator is, else along random directions."""
     if chosen.is_elementwise:
         return error * (chosen(x + 1e-6) - chosen(x - 1e-6)) / 2e-6
-    columns = torch.eye(x.shape[-1], dtype=x.dtype).unsqueeze(1) * 1e-6
+    columns = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device).unsqueeze(1) * 1e-6
     ends = [((chosen(x + sign * columns)) * error).sum(-1) for sign in (1, -1)]
     return ((ends[0] - ends[1]) / 2e-6).T
 
