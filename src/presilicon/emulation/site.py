@@ -74,7 +74,11 @@ class LayerPlan:
         """Roles whose tensors are rounded separately for each product."""
         self.regrouped_weights = self._regrouped(_USES_OF_WEIGHTS, stale_weights)
         """The same in a product of two weights."""
-        rounds = any(map(self._is_active, _USES)) or "gradient" in self.active_roles
+        self.has_steps = numerics.has_steps("activation") or numerics.has_steps("error")
+        """Whether vector ops are computed step by step, each in the format of its role."""
+        self.rounds_results = numerics.vector != "float32" or self.has_steps
+        rounds = any(map(self._is_active, _USES)) or any(map(self.rounds_vector, _USES))
+        rounds = rounds or "gradient" in self.active_roles
         self.is_exact = all(
             numerics.unit_of(phase, left, right).is_float32 for phase in PHASES for left in _USES for right in _USES
         )
@@ -94,9 +98,6 @@ class LayerPlan:
         """Whether tensor cores multiply codes, whose scales are float32 numbers."""
         self.is_idle = self.is_exact and not rounds
         """Whether nothing is rounded, so that torch can compute the layer."""
-        self.has_steps = numerics.has_steps("activation") or numerics.has_steps("error")
-        """Whether vector ops are computed step by step, each in the format of its role."""
-        self.rounds_results = numerics.vector != "float32" or self.has_steps
         in_use = {*self._operands.values(), *map(numerics.format_of, ROLES)}
         self.rounders: dict[RoleFormat, Callable[[Tensor], Tensor]] = {
             role_format: rounder(role_format.format, role_format.rounding_mode)

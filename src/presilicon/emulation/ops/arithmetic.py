@@ -1,5 +1,7 @@
 """The operations of an emulated layer: products and vector ops, each rounded to the layer's formats."""
 
+import math
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -112,6 +114,9 @@ class Arithmetic:
             out = self._apply_steps(name, func, args, kwargs)
             if out is not NotImplemented:
                 return out
+        if plan.rounds_results and func in _REDUCED_IN_PLACE and self._keeps_extremes(args, kwargs):
+            out = self.apply(getattr(torch, name), args[0].clone(), *args[1:], **kwargs)
+            return args[0].copy_(out)  # autograd refuses a result that is changed after it was kept
         compute = replaced or func
         if not plan.rounds_results:
             with _NO_REGION if replaced is None else self._region(name, *self._spell_operator(name)):
@@ -124,6 +129,8 @@ class Arithmetic:
             inputs = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
             before = version(inputs[0]) if inputs else 0
             out = compute(*args, **kwargs)
+            if isinstance(out, Tensor) and plan.rounds_vector("activation") and _is_compared(out):
+                out = out.clone()  # the op keeps its own result, which is not rounded
         written = bool(inputs) and version(inputs[0]) != before
         if written and self.emulation.origins.is_held(inputs[0]):
             return out  # a buffer that the model updates is not an activation
@@ -131,6 +138,11 @@ class Arithmetic:
             if isinstance(result, Tensor) and result.is_floating_point() and (written or _is_fresh(result, inputs)):
                 self._round_result(result, site)
         return out
+
+    def _keeps_extremes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether an in-place reduction writes the largest or smallest numbers of groups to a tensor of the pass."""
+        is_extreme = any(value in _EXTREMES for value in (*args, *kwargs.values()) if isinstance(value, str))
+        return is_extreme and not self.emulation.origins.is_held(args[0])
 
     def replace(self, name: str, operator: Operator, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """A product or loss that an operator computes; its result is rounded if the numerics say so."""
@@ -228,6 +240,26 @@ class Arithmetic:
 
 
 _NO_REGION = nullcontext()
+_REDUCED_IN_PLACE = (torch.Tensor.scatter_reduce_, torch.Tensor.index_reduce_)
+_EXTREMES = {"amax", "amin", "max", "min"}
+_COMPARED = re.compile(
+    "(Amax|Amin|Max|Min|LinalgVectorNorm|Norm|Dist|(Scatter|Index|Segment)Reduce|Logc?u?m?sumexp)Backward."
+)
+"""Nodes of autograd whose backward pass sets the result against the input."""
+
+
+def _is_compared(result: Tensor) -> bool:
+    """Whether the backward pass looks for the result among the inputs: a rounded one would not be there.
+
+    Norms do for the largest magnitude, and reductions of groups for an extreme; sums of powers set each input against
+    the logarithm.
+    """
+    node = result.grad_fn
+    if node is None or not _COMPARED.fullmatch(node.name()):
+        return False
+    order = getattr(node, "_saved_ord", getattr(node, "_saved_p", math.inf))
+    reduces = getattr(node, "_saved_reduce", "max")
+    return order in (math.inf, -math.inf) and reduces in _EXTREMES
 
 
 def _is_fresh(result: Tensor, inputs: list[Tensor]) -> bool:

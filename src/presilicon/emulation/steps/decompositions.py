@@ -214,15 +214,19 @@ def variance(
 
 
 def deviation(s: Steps, *args: Any, **kwargs: Any) -> Tensor:
-    return s.sqrt(variance(s, *args, **kwargs))
+    return _root(s, variance(s, *args, **kwargs))
+
+
+def _root(s: Steps, squares: Tensor) -> Tensor:
+    """The root of a sum of squares, with the slope 0 where that is 0, and not 0 / 0."""
+    is_zero = squares == 0
+    return s.sqrt(squares.masked_fill(is_zero, 1.0)).masked_fill(is_zero, 0.0)
 
 
 def norm(s: Steps, input: Tensor, p: Any = "fro", dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Any:
     if p not in ("fro", 2) or dtype is not None:
         return NotImplemented
-    squares = s.total(square(s, input), _listed(dim))
-    is_zero = squares == 0  # where the slope is 0, and not 0 / 0
-    return _shape(s.sqrt(squares.masked_fill(is_zero, 1.0)).masked_fill(is_zero, 0.0), input, dim, keepdim)
+    return _shape(_root(s, s.total(square(s, input), _listed(dim))), input, dim, keepdim)
 
 
 def _listed(dim: Dims) -> Sequence[int] | None:
