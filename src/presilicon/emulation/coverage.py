@@ -20,7 +20,7 @@ from presilicon.designs import Numerics
 from presilicon.emulation.attach import emulate_, emulation_of, named_parameters, owner_of, restore_
 from presilicon.emulation.emulation import Emulation, UncoveredWarning
 from presilicon.emulation.exact import EXACT
-from presilicon.emulation.losses import emulated
+from presilicon.emulation.losses import loss_of_training
 from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.operators import Operator
 from presilicon.records import CoverageStatus, CoveredOp, EmulationCoverage, Role, Stage
@@ -133,7 +133,7 @@ class _Step:
         self._args, self._kwargs = ((), batch) if isinstance(batch, dict) else (_as_tuple(batch), {})
         self._targets = targets
         plain: Callable[..., Tensor] = loss or mean_of_outputs
-        self._loss: Callable[..., Tensor] = emulated(plain, self.model) if numerics.computes_vectors else plain
+        self._loss: Callable[..., Tensor] = loss_of_training(plain, self.model)
 
     def run(self, listing: "_Listing | None" = None) -> None:
         """Run one step, keeping the listing's stage up to date."""

@@ -39,10 +39,27 @@ def emulated(loss: Callable[..., Tensor], numerics: Numerics | nn.Module, *, see
         shared = emulation_of(numerics)
         if shared is None:
             raise ConfigError("the model is not emulated; call emulate_ first, or pass a design's numerics")
-        return EmulatedLoss(loss, shared.numerics, shared.seed, shared)
+        return EmulatedLoss(loss, _rounding_results(shared.numerics), shared.seed, shared)
     if not isinstance(numerics, Numerics):
         raise ConfigError(f"emulated takes a loss and a design's numerics, not {type(numerics).__name__}")
-    return EmulatedLoss(loss, numerics, seed, None)
+    return EmulatedLoss(loss, _rounding_results(numerics), seed, None)
+
+
+def loss_of_training(loss: Callable[..., Tensor], model: nn.Module) -> Callable[..., Tensor]:
+    """`loss` as the numerics of an emulated model have it for the layer "loss": unchanged if they leave it in float32.
+
+    Overrides of other layers do not reach it.
+    """
+    shared = emulation_of(model)
+    assert shared is not None
+    steps = (0, *(change.from_step for change in shared.numerics.schedule))
+    if not any(shared.numerics.in_force(LAYER, step, shared.ends).computes_vectors for step in steps):
+        return loss
+    return EmulatedLoss(loss, shared.numerics, shared.seed, shared)
+
+
+def _rounding_results(numerics: Numerics) -> Numerics:
+    return replace(numerics, vector="round-results" if numerics.vector == "float32" else numerics.vector)
 
 
 class EmulatedLoss(nn.Module):
@@ -54,8 +71,7 @@ class EmulatedLoss(nn.Module):
         self._shared = shared
         self._last_pass: tuple[int, str] | None = None
         self._repeats = 0
-        vector = "round-results" if numerics.vector == "float32" else numerics.vector
-        self._emulation = Emulation(replace(numerics, vector=vector), seed)
+        self._emulation = Emulation(numerics, seed)
         if shared is None:
             self._emulation.count.follows_all = True
             save_with(self, self._emulation)

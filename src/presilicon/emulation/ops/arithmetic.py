@@ -255,7 +255,7 @@ def _is_compared(result: Tensor) -> bool:
     the logarithm.
     """
     node = result.grad_fn
-    if node is None or not _COMPARED.fullmatch(node.name()):
+    if node is None or not _COMPARED.fullmatch(type(node).__name__):
         return False
     order = getattr(node, "_saved_ord", getattr(node, "_saved_p", math.inf))
     reduces = getattr(node, "_saved_reduce", "max")

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from presilicon.base import ConfigError, check_built, derive_seed, unknown
 from presilicon.designs import MINIBATCH, Method, Numerics, RoleFormat, TrainingStep, UpdateRule
 from presilicon.emulation.attach import emulate_, emulation_of
-from presilicon.emulation.losses import emulated
+from presilicon.emulation.losses import loss_of_training
 from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.emulation.scaling import AdaptiveScale
 from presilicon.emulation.training.batches import EvaluationData, TrainingData, evaluate_split
@@ -193,7 +193,7 @@ class Training:
             workload,
             self.model,
             self.optimizer,
-            emulated(workload.loss, self.model) if numerics.computes_vectors else workload.loss,
+            loss_of_training(workload.loss, self.model),
             emulation=emulation,
             update_rule=update_rule,
             scaler=self._scaler,
