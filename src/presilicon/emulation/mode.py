@@ -33,6 +33,7 @@ Handler = Callable[..., Any]
 def handlers() -> Mapping[Callable[..., Any], Handler]:
     """The handler of each torch function that emulation computes or warns about."""
     table: dict[Callable[..., Any], Handler] = dict.fromkeys(vector_functions(), _vector)
+    table |= dict.fromkeys([*_SPREADING, torch.Tensor.__getitem__], _spread)
     table |= dict.fromkeys(uncovered(), _uncovered)
     table |= dict.fromkeys(_MATRIX_PRODUCTS, _sparse_product)
     table |= dict.fromkeys(readers(), _product)
@@ -120,7 +121,8 @@ class EmulationMode(TorchFunctionMode):
         if self._emulation.recorders and func in RELUS and not is_exact():
             self._emulation.show_relu(out)
         multiplies = _multiplying.get(func, False) if handler is None else handler not in _VECTOR
-        self._emulation.origins.note_result(func, args, kwargs, out, multiplies=multiplies)
+        moves = handler is None and func not in vector_functions()
+        self._emulation.origins.note_result(func, args, kwargs, out, multiplies=multiplies, moves=moves)
         return out
 
     def _replaced(self, func: Callable[..., Any]) -> tuple[str, Operator] | None:
@@ -233,6 +235,19 @@ def _vector(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: A
     return do.apply(func, *args, **kwargs)
 
 
+_SPREADING = frozenset(
+    getattr(home, name)
+    for home in (torch, torch.Tensor)
+    for name in ("expand", "expand_as", "broadcast_to", "repeat", "tile", "repeat_interleave", "index_select", "gather")
+    if hasattr(home, name)
+)
+"""Functions that read an element of a parameter several times, so that its gradient is a sum; indexing may, too."""
+
+
+def _spread(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    return do.spread(func, *args, **kwargs)
+
+
 def _embedding(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     return do.embed(*args, **kwargs)
 
@@ -243,7 +258,7 @@ def _embedding_bag(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kw
     return _uncovered(do, func, *args, **kwargs) if weighted else func(*args, **kwargs)
 
 
-_VECTOR = (_vector, _embedding)
+_VECTOR = (_vector, _embedding, _spread)
 """Handlers of functions that are not matrix products."""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils import _pytree as pytree
 
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.operators.arguments import call_replaced
@@ -52,7 +53,7 @@ class Arithmetic:
                 return out if call.finish is None else call.finish(out)
         site = self.emulation.site(self.training)
         roles = self._roles(call)
-        is_parameter = self.emulation.origins.is_parameter(call.bias)
+        is_parameter = call.bias is not None and self.emulation.origins.is_of_parameters(call.bias)
         if self.emulation.watcher is None:
             return multiply_emulated(call, roles, site, bias_is_parameter=is_parameter)
         operands = dict.fromkeys(roles)
@@ -173,9 +174,16 @@ class Arithmetic:
             out.register_hook(site.round_error)
         return out
 
+    def spread(self, func: Callable[..., Any], tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """A function that repeats elements of a tensor; the gradient of a parameter is rounded after it is added up."""
+        is_view = func is torch.Tensor.__getitem__ and not any(map(_is_index, pytree.tree_leaves(args)))
+        if self.training and not is_view and self.plan.rounds_vector("gradient"):
+            tensor = self._parameter(tensor)
+        return func(tensor, *args, **kwargs)
+
     def _parameter(self, value: Any) -> Any:
-        """A parameter with a rounded gradient; any other value is returned unchanged."""
-        if self.emulation.origins.is_parameter(value) and value.requires_grad:
+        """A parameter, or a part or copy of one, with a rounded gradient; any other value is returned unchanged."""
+        if self.emulation.origins.is_of_parameters(value) and value.requires_grad:
             return self._with_rounded_gradient(value, "vector")
         return value
 
@@ -220,7 +228,7 @@ class Arithmetic:
     ) -> Any:
         if self.emulation.watcher is None:
             return _NO_REGION
-        trained = any(map(self.emulation.origins.is_parameter, (*args, *kwargs.values())))
+        trained = any(map(self.emulation.origins.is_of_parameters, (*args, *kwargs.values())))
         forward, backward = plan.spell(["activation"]), plan.spell(["error", "gradient"] if trained else ["error"])
         if is_replaced:
             operators = self._spell_operator(name)
@@ -260,6 +268,10 @@ def _is_compared(result: Tensor) -> bool:
     order = getattr(node, "_saved_ord", getattr(node, "_saved_p", math.inf))
     reduces = getattr(node, "_saved_reduce", "max")
     return order in (math.inf, -math.inf) and reduces in _EXTREMES
+
+
+def _is_index(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype != torch.bool
 
 
 def _is_fresh(result: Tensor, inputs: list[Tensor]) -> bool:

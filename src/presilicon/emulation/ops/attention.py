@@ -125,7 +125,8 @@ def multi_head(
         )
     mask = _joined_mask(do, attn_mask, key_padding_mask, query, num_heads, key.shape[0], is_causal)
     if bias_k is not None and bias_v is not None:
-        k, v = torch.cat([k, bias_k.repeat(1, batch, 1)]), torch.cat([v, bias_v.repeat(1, batch, 1)])
+        extra_k, extra_v = (do.spread(torch.Tensor.repeat, bias, 1, batch, 1) for bias in (bias_k, bias_v))
+        k, v = torch.cat([k, extra_k]), torch.cat([v, extra_v])
         mask = None if mask is None else functional.pad(mask, (0, 1))
     head = width // num_heads
     q = q.reshape(length, batch * num_heads, head).transpose(0, 1)
