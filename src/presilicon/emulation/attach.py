@@ -11,9 +11,9 @@ from presilicon.base import ConfigError, check_built
 from presilicon.designs import Numerics
 from presilicon.emulation.compilation import uncompiled
 from presilicon.emulation.emulation import Emulation
-from presilicon.emulation.site import round_in_place
+from presilicon.emulation.site import round_in_place, stream_of
 from presilicon.emulation.state.entry import no_longer_save_with, save_with
-from presilicon.emulation.transforms import has_gathered_parameters, refuse_distributed, refuse_tracing
+from presilicon.emulation.transforms import has_gathered_parameters, is_distributed, refuse_distributed, refuse_tracing
 from presilicon.operators import Operator
 from presilicon.records import PHASES, Observer
 from presilicon.workloads import ends_of, named_layers, plain_name
@@ -39,6 +39,8 @@ class _Guard:
         emulation = self.enter.emulation
         refuse_tracing()
         depth = emulation.depth
+        if not depth:
+            emulation.inputs = args, kwargs
         try:
             if self.compiled is not None:
                 return self.compiled(*args, **kwargs)
@@ -60,6 +62,8 @@ class _Enter:
         refuse_distributed(self.layer, module)
         if not self.emulation.is_inside:
             self.emulation.count.watch(module)
+            if self.emulation.own is None:
+                self.emulation.own = "" if is_distributed() else stream_of(module.parameters())
         self.emulation.enter(self.layer, training=module.training and torch.is_grad_enabled())
         if not self.emulation.is_idle or self.emulation.asks_what_if:
             self.emulation.origins.note_members(module)
@@ -82,7 +86,7 @@ def emulate_(
     model: ModelT,
     numerics: Numerics,
     *,
-    seed: int = 0,
+    seed: int | None = None,
     observers: Iterable[Observer] = (),
     operators: Iterable[Operator] = (),
 ) -> ModelT:
@@ -107,7 +111,8 @@ def emulate_(
     Args:
         model: a float32 module (or float64, if all MAC units add in float32).
         numerics: formats and MAC units, usually `design.numerics`.
-        seed: seed of stochastic rounding.
+        seed: seed of stochastic rounding. Models with one seed draw the same numbers; without a seed, models whose
+            weights differ in the first pass draw different ones (in one process).
         observers: called with every rounded tensor.
         operators: replace functions such as tanh wherever the model computes them, in addition to those of `numerics`.
 
@@ -143,7 +148,9 @@ def emulate_(
         )
     ends = ends_of(model)
     numerics.check_layers((name for name, _ in named_layers(model)), ends)
-    emulation = Emulation(numerics, seed, observers, ends, operators)
+    is_own = seed is None and numerics.is_stochastic()
+    seed = seed or 0
+    emulation = Emulation(numerics, seed, observers, ends, operators, None if is_own else "")
     emulation.operators.check_layers(name for name, _ in named_layers(model))
     emulation.count.watch(model)
     emulation.count.expects_scale = numerics.loss_scale.kind != "none"

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from hashlib import blake2b
 from types import FrameType
 from typing import Any, Protocol
 
@@ -37,6 +38,11 @@ _ROUNDED_IN_PASSES: tuple[Role, ...] = ("weight", "activation", "error", "gradie
 """Roles that the model rounds; the others belong to the optimizer."""
 
 
+_RESUMED = (
+    *("step", "_pass", "_evaluated", "_counts_passes", "earlier_tasks", "_training", "_layers", "_calls", "rounded"),
+    *("origins", "_mode", "_replayed"),
+)
+"""State of a forward pass that a recomputation continues."""
 _APPLY = Function.apply.__func__.__code__  # type: ignore[attr-defined]
 """Calls the forward pass of a custom autograd function."""
 
@@ -46,6 +52,20 @@ class UncoveredWarning(UserWarning):
 
 
 _FLOAT32 = parse("float32")
+
+
+def digest_of(inputs: Any) -> str:
+    """A name for the arguments of a model that is the same wherever their numbers are."""
+    total = blake2b(digest_size=6)
+    for leaf in pytree.tree_leaves(inputs):
+        if not isinstance(leaf, Tensor):
+            total.update(f"{leaf if isinstance(leaf, bool | int | float | str) else type(leaf).__name__}/".encode())
+            continue
+        total.update(f"{tuple(leaf.shape)} {leaf.dtype}/".encode())
+        local = getattr(leaf, "_local_tensor", leaf).detach()
+        if local.layout is torch.strided and not local.is_meta and type(local).__name__ != "FakeTensor":
+            total.update(local.resolve_conj().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return total.hexdigest()
 
 
 class TensorCoreWarning(UserWarning):
@@ -85,9 +105,12 @@ class Emulation:
         observers: Iterable[Observer] = (),
         ends: Ends = Ends(),
         operators: Iterable[Operator] = (),
+        own: str | None = "",
     ) -> None:
         self.numerics = numerics
         self.seed = seed
+        self.own = own
+        """Prefix of the random streams of a model that was given no seed; None before its first pass."""
         self.observers: tuple[Observer, ...] = tuple(observers)
         self.pair_observers = tuple(observer for observer in self.observers if isinstance(observer, PairObserver))
         self.ends = ends
@@ -116,6 +139,13 @@ class Emulation:
         self.stale_weights = False
         """Whether weights change between the forward and the backward pass, which then rounds them anew."""
         self._pass = self._repeat = 0
+        self._evaluated = ""
+        """Prefix of the random streams of an evaluation: its inputs."""
+        self._counts_passes = True
+        self.inputs: Any = None
+        """The arguments of the model, until its forward pass begins."""
+        self.earlier_tasks = 0
+        """Backward passes for which the running recomputation was made before."""
         self._awaits_backward = False
         self._layers: list[str] = []
         self._mode: AbstractContextManager[Any] | None = None
@@ -141,6 +171,7 @@ class Emulation:
             "_calls": {},
             "_replayed": [],
             "_plans": {},
+            "inputs": None,
             "rounded": Rounded(),
             "origins": Origins(),
             "watcher": None,
@@ -162,16 +193,19 @@ class Emulation:
     def stream(self) -> str:
         """Prefix of the random streams of this forward pass: empty for the first pass of a step.
 
-        Processes that train together, each on samples of its own, draw numbers of their own.
+        Processes that train together, each on samples of its own, draw numbers of their own. An evaluation draws by its
+        inputs, so that each batch has numbers of its own, and the same ones whatever was evaluated before.
         """
+        if not self._counts_passes:
+            return self._evaluated
         rank = torch.distributed.get_rank() if is_distributed() else 0
         numbers = {"rank": rank, "pass": self._pass, "repeat": self._repeat}
-        return "".join(f"{name}{number}/" for name, number in numbers.items() if number)
+        return self._evaluated + "".join(f"{name}{number}/" for name, number in numbers.items() if number)
 
     def follow(self, model: "Emulation", repeat: int) -> None:
         """Compute as part of the last forward pass of `model`; each `repeat` has random numbers of its own."""
         self.step, self._pass, self._repeat = model.step, model._pass, repeat
-        self.watcher, self.recorders = model.watcher, model.recorders
+        self.watcher, self.recorders, self.own = model.watcher, model.recorders, model.own
 
     def plan(self, layer: str) -> LayerPlan:
         """The plan of a layer at this step."""
@@ -243,6 +277,7 @@ class Emulation:
                     "checkpointing around a whole emulated model, or in one that is not torch's; "
                     "use torch.utils.checkpoint.checkpoint(..., use_reentrant=False)"
                 )
+            self._note_inputs(training)
             self._awaits_backward = False
             self.formats_used = self.set_formats
             if counts and torch.is_grad_enabled() and not recomputes:
@@ -257,6 +292,13 @@ class Emulation:
             self._turn_on(training)
         self._note_regions()
         self._layers.append(layer)
+
+    def _note_inputs(self, training: bool) -> None:
+        """Let an evaluation draw by its inputs."""
+        self._counts_passes = training or torch.is_grad_enabled()
+        is_drawn = not training and self.numerics.is_stochastic(_ROUNDED_IN_PASSES)
+        self._evaluated = f"{digest_of(self.inputs)}/" if is_drawn else ""
+        self.inputs = None
 
     @property
     def _remembers_passes(self) -> bool:
@@ -303,12 +345,14 @@ class Emulation:
                 continue
             moments.append(self._moment(region))
             if len(moments) == 1:
-                region.continue_from(partial(self._resumed, moments))
+                region.continue_from(partial(self._resumed, moments, []))
 
     def _moment(self, region: Region) -> Moment:
         return Moment(
             step=self.step,
             pass_number=self._pass,
+            evaluated=self._evaluated,
+            earlier_tasks=self.earlier_tasks,
             training=self._training,
             layers=tuple(self._layers),
             calls=dict(self._calls),
@@ -318,12 +362,14 @@ class Emulation:
         )
 
     @contextmanager
-    def _resumed(self, moments: list[Moment], inputs: Sequence[Any]) -> Iterator[None]:
-        """A context in which the forward pass continues from an earlier moment."""
-        changed = ("step", "_pass", "_training", "_layers", "_calls", "rounded", "origins", "_mode", "_replayed")
-        before = {name: getattr(self, name) for name in changed}
-        first = moments[0]
+    def _resumed(self, moments: list[Moment], tasks: list[int], inputs: Sequence[Any]) -> Iterator[None]:
+        """A context in which the forward pass continues from an earlier moment; `tasks` counts its backward passes."""
+        before = {name: getattr(self, name) for name in _RESUMED}
+        first, task = moments[0], torch._C._current_graph_task_id()
+        tasks.extend([task] if task not in tasks else [])
+        self.earlier_tasks = first.earlier_tasks + tasks.index(task)
         self.step, self._pass = first.step, first.pass_number
+        self._evaluated, self._counts_passes = first.evaluated, True
         self._layers, self._calls, self._mode = list(first.layers), dict(first.calls), None
         self.rounded, self.origins = first.seen_by(inputs)
         self._replayed = [] if first.layers else list(moments)
@@ -356,6 +402,7 @@ class Emulation:
         state: dict[str, Any] = {}
         if (self.numerics.is_stochastic() or self.numerics.schedule) and not self.count.is_pinned:
             state |= {"count": self.count.state_dict(), "seed": self.seed}
+            state |= {} if self.own == "" else {"own": self.own}
         if self._parts or self._loaded:
             state["parts"] = self._loaded | {name: part.state_dict() for name, part in self._parts.items()}
         return state
@@ -365,6 +412,7 @@ class Emulation:
         if "count" in state:
             self.count.load_state_dict(state["count"])
             self.step, self._pass = self.count.step, self.count.last_pass
+            self.own = state.get("own", "")
         if state.get("seed", self.seed) != self.seed and self.numerics.is_stochastic():
             message = (
                 f"this state is of a run that rounded with seed {state['seed']}, but the model has seed {self.seed}: "

@@ -85,7 +85,7 @@ class EmulatedLoss(nn.Module):
         training = self.training and torch.is_grad_enabled()
         if self._shared is not None:
             emulation.follow(self._shared, self._count_call(self._shared) if training else 0)
-        depth = emulation.depth
+        depth, emulation.inputs = emulation.depth, (args, kwargs)
         try:
             emulation.enter(LAYER, training, counts=self._shared is None)
             return self.loss(*args, **kwargs)

@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache, wraps
-from hashlib import blake2b
 from types import MethodType
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,7 +17,7 @@ from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override, RoleFormat
 from presilicon.emulation.attach import emulation_of, named_parameters, owner_of, state_tensors
 from presilicon.emulation.emulation import Emulation, UncoveredWarning
-from presilicon.emulation.site import round_in_place, version
+from presilicon.emulation.site import round_in_place, stream_of, version
 from presilicon.emulation.state.entry import ENTRY
 from presilicon.emulation.steps.lines import Line
 from presilicon.emulation.steps.update import run_update_step
@@ -121,16 +120,6 @@ def _rounds(numerics: Numerics) -> bool:
 _FLOAT32 = parse("float32")
 
 
-def _stream_of(optimizer: Optimizer) -> str:
-    """A prefix that tells optimizers apart by the values of their parameters."""
-    total = blake2b(digest_size=6)
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            local = getattr(parameter.data, "_local_tensor", parameter.data).detach()
-            total.update(f"{tuple(local.shape)} ".encode() + local.reshape(-1)[:64].double().cpu().numpy().tobytes())
-    return f"{total.hexdigest()}/"
-
-
 class _Known(NamedTuple):
     """A tensor of the update that has a format."""
 
@@ -150,7 +139,11 @@ class _Update:
         self._ends = Ends() if model is None else ends_of(model)
         self.count = self._step = 0
         """Updates so far."""
-        self._own = "" if model is not None else _stream_of(optimizer)
+        self._own = (
+            ""
+            if model is not None
+            else stream_of(parameter for group in optimizer.param_groups for parameter in group["params"])
+        )
         """Prefix of the random streams of an optimizer whose parameters have numbers and no names."""
         self._stream, self._ops = "", 0
         self._warned: set[Any] = set()

@@ -5,11 +5,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import partial
+from hashlib import blake2b
 from math import gcd
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation.ops.hadamard import transform
@@ -320,8 +322,13 @@ class Site:
         self._layer = layer
         self._call = call
         self._step = emulation.step
-        self._stream = emulation.stream
+        self._stream = f"{emulation.own or ''}{emulation.stream}"
         self._training = training
+        self._task: int = torch._C._current_graph_task_id()
+        """The backward pass that a recomputed op runs in; -1 for the forward pass."""
+        self._tasks: list[int] = []
+        """The backward passes that this op had so far."""
+        self._earlier_tasks = emulation.earlier_tasks
         self._delays = True
         """Whether scales may follow earlier passes; formats that are only asked about have no history."""
         self._product: type[Product] = LinearProduct
@@ -367,7 +374,7 @@ class Site:
         rounded = self._emulation.rounded.find(tensor, role, how)
         if rounded is None:
             rounded = self._round(tensor, use)
-            self._emulation.rounded.keep(tensor, role, how, rounded, partial(self._round, use=use))
+            self._emulation.rounded.keep(tensor, role, how, rounded, partial(self._round_again, use=use))
             self._probe(tensor, rounded, use)
         else:
             self._probe_again(tensor, rounded, use)
@@ -605,7 +612,24 @@ class Site:
 
     def _key(self, name: str) -> Key:
         purpose = "" if self._training else "evaluation/"
-        return Key(self._emulation.seed, self._step, f"{purpose}{self._stream}{self._layer}/{self._call}/{name}")
+        path = f"{purpose}{self._stream}{self._layer}/{self._call}/{name}"
+        earlier = self._count_earlier_tasks()
+        return Key(self._emulation.seed, self._step, f"{path}/again{earlier}" if earlier else path)
+
+    def _count_earlier_tasks(self) -> int:
+        """The number of backward passes over a retained graph before the one that is running; 0 in a forward pass."""
+        task = torch._C._current_graph_task_id()
+        if task == self._task:
+            return 0
+        if task not in self._tasks:
+            self._tasks.append(task)
+        return self._earlier_tasks + self._tasks.index(task)
+
+    def _round_again(self, tensor: Tensor, use: Use) -> Operand:
+        """The rounding of the forward pass, for a recomputation."""
+        site = copy(self)
+        site._task = torch._C._current_graph_task_id()
+        return site._round(tensor, use)
 
 
 def _without_sharing(tensor: Tensor, role: Role) -> Tensor:
@@ -625,6 +649,18 @@ def fitting(fmt: Format, tensor: Tensor) -> Format:
     """
     axis = getattr(fmt, "axis", -1) if fmt.is_oriented else -1
     return fmt if -tensor.dim() <= axis < tensor.dim() else fmt.along(-1)
+
+
+def stream_of(parameters: Iterable[Tensor]) -> str:
+    """A prefix of random streams that tells models and optimizers apart by the values of their parameters."""
+    total = blake2b(digest_size=6)
+    for parameter in parameters:
+        if is_lazy(parameter):
+            continue
+        local = getattr(parameter.data, "_local_tensor", parameter.data).detach()
+        numbers = b"" if local.is_meta else local.reshape(-1)[:64].double().cpu().numpy().tobytes()
+        total.update(f"{tuple(local.shape)} ".encode() + numbers)
+    return f"{total.hexdigest()}/"
 
 
 def _shard_of(tensor: Any) -> str:

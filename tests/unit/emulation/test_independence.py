@@ -6,17 +6,19 @@ import pytest
 import torch
 from msgspec.structs import replace
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import presilicon as ps
-from presilicon.designs import Numerics, RoleFormat
+from presilicon.designs import Numerics, ProductNumerics, RoleFormat
 from presilicon.formats import Factored, Key, MacUnit, matmul, parse
 
 COARSE = RoleFormat(parse("float(exponent=8, mantissa=2)"), "stochastic")
+NOISY_SUMS = ProductNumerics(mac=MacUnit(accumulate=COARSE.format, rounding="stochastic", chunk=16))
 RANDOM = Numerics(activation=COARSE, error=COARSE, gradient=COARSE)
 
 
 def correlation(a: torch.Tensor, b: torch.Tensor) -> float:
-    return float(torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1])
+    return float(torch.corrcoef(torch.stack([a.detach().flatten(), b.detach().flatten()]))[0, 1])
 
 
 def averaged_noise(gradients: list[torch.Tensor], exact: torch.Tensor) -> float:
@@ -32,7 +34,7 @@ def test_ranks_draw_numbers_of_their_own(monkeypatch) -> None:
         with monkeypatch.context() as patch:
             patch.setattr("presilicon.emulation.emulation.is_distributed", lambda: True)
             patch.setattr("torch.distributed.get_rank", lambda: rank)
-            model = ps.emulate_(nn.Linear(256, 64, bias=False), RANDOM)
+            model = ps.emulate_(nn.Linear(256, 64, bias=False), RANDOM, seed=0)
             with torch.no_grad():
                 model.weight.copy_(layer.weight)
             model(x).backward(error)
@@ -122,3 +124,92 @@ def test_maximizing_the_negated_gradient_is_minimizing_it(kind) -> None:
             optimizer.step()
         weights.append(weight.detach())
     assert torch.equal(*weights)
+
+
+NOISY = {
+    "errors": replace(Numerics(), error=COARSE, gradient=COARSE),
+    "steps": replace(Numerics(), error=COARSE, gradient=COARSE, vector="round-steps"),
+    "sums": replace(Numerics(), input_grad=NOISY_SUMS, weight_grad=NOISY_SUMS),
+}
+KINDS = {
+    "plain": lambda part, x: part(x),
+    "checkpointed": lambda part, x: checkpoint(part, x, use_reentrant=False),
+    "reentrant": lambda part, x: checkpoint(part, x, use_reentrant=True),
+}
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.part, self.kind = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64)), KINDS[kind]
+
+    def forward(self, x):
+        return self.kind(self.part, x)
+
+
+def gradients_of(kind: str, numerics: Numerics, passes: int, *, retained: bool) -> list[torch.Tensor]:
+    model = ps.emulate_(Checkpointed(kind), numerics, seed=1)
+    x = torch.rand(16, 64, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    error, found, out = torch.rand(16, 64, generator=torch.Generator().manual_seed(2)) + 0.5, [], None
+    for _ in range(passes):
+        out = model(x) if out is None or not retained else out
+        model.zero_grad()
+        out.backward(error, retain_graph=retained)
+        found.append(model.part[0].weight.grad.clone())
+    return found
+
+
+@pytest.mark.parametrize("retained", [False, True])
+@pytest.mark.parametrize("numerics", NOISY)
+def test_the_noise_of_backward_passes_falls_as_they_are_averaged(numerics: str, retained: bool) -> None:
+    (exact,) = gradients_of("plain", Numerics(), 1, retained=False)
+    expected = gradients_of("plain", NOISY[numerics], 16, retained=retained)
+    one = sum(averaged_noise([gradient], exact) for gradient in expected) / 16
+    assert one / averaged_noise(expected, exact) == pytest.approx(16, rel=0.25)
+    for kind in ("checkpointed", "reentrant"):
+        found = gradients_of(kind, NOISY[numerics], 3, retained=retained)
+        assert all(map(torch.equal, found, expected)), kind
+
+
+def evaluated(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return model.eval()(x)
+
+
+def test_each_batch_of_an_evaluation_draws_numbers_of_its_own_and_always_the_same() -> None:
+    torch.manual_seed(0)
+    layer, x = nn.Linear(256, 256, bias=False), torch.rand(2, 64, 256) + 0.5
+    model = ps.emulate_(layer, replace(Numerics(), activation=COARSE), seed=3)
+    noise = [evaluated(model, batch) - batch @ layer.weight.T for batch in x]
+    scaled = evaluated(model, x[0] * 2) / 2 - x[0] @ layer.weight.T  # the same batch but for its draws
+    assert abs(correlation(noise[0], scaled)) < 0.1
+    assert abs(correlation(*noise)) < 0.1
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+    for batch, before in zip(x.flip(0), reversed(noise), strict=True):
+        assert torch.equal(evaluated(model, batch) - batch @ layer.weight.T, before)
+    resumed = ps.emulate_(nn.Linear(256, 256, bias=False), replace(Numerics(), activation=COARSE), seed=3)
+    resumed.load_state_dict(state)
+    assert torch.equal(evaluated(resumed, x[1]), evaluated(model, x[1]))
+    assert torch.equal(evaluated(resumed.eval(), x[1]), evaluated(model, x[1].clone()))
+
+
+def outputs_of(seed: int | None, number: int) -> tuple[nn.Module, torch.Tensor]:
+    torch.manual_seed(number)
+    layer = nn.Linear(64, 64)
+    model = ps.emulate_(layer, replace(Numerics(), activation=COARSE), seed=seed)
+    with torch.no_grad():
+        layer.weight.copy_(torch.eye(64))
+        layer.bias.mul_(1e-6)
+    return model, model(torch.full((64, 64), 1.1)).detach()
+
+
+def test_models_without_a_seed_draw_numbers_of_their_own() -> None:
+    noise = [outputs_of(None, number)[1] - 1.1 for number in range(8)]
+    assert averaged_noise(noise[:1], torch.zeros(())) / averaged_noise(noise, torch.zeros(())) > 4
+    assert torch.equal(outputs_of(None, 3)[1] - 1.1, noise[3]), "the same weights draw the same numbers"
+    assert torch.allclose(outputs_of(5, 1)[1], outputs_of(5, 2)[1], atol=1e-3), "a seed is a seed"
+    saved, other = outputs_of(None, 1)[0], outputs_of(None, 2)[0]
+    other.load_state_dict(saved.state_dict())
+    x = torch.full((64, 64), 1.3)
+    assert torch.equal(other(x), saved(x)), "a state goes on with its own numbers"

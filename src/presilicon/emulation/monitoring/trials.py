@@ -154,7 +154,7 @@ class _TrialEmulation(Emulation):
     """The emulation of a trial: always that of a training step, and without effect on the model's own."""
 
     def __init__(self, own: Emulation) -> None:
-        super().__init__(own.numerics, own.seed, ends=own.ends)
+        super().__init__(own.numerics, own.seed, ends=own.ends, own=own.own)
         self.operators, self.touches_vectors, self.is_idle = own.operators, own.touches_vectors, own.is_idle
         self._set_formats = dict(own._set_formats)
         self.amax = deepcopy(own.amax)

@@ -32,6 +32,8 @@ class Moment:
 
     step: int
     pass_number: int
+    evaluated: str
+    earlier_tasks: int
     training: bool
     layers: tuple[str, ...]
     calls: dict[str, int]

@@ -235,6 +235,7 @@ class Training:
         if checkpoint is not None:
             self._progress = read_progress(checkpoint.path, run_identity, states)
         first = len(self._progress.losses)
+        self._emulation.step = max(first - 1, 0)  # of evaluations before the next step
         for hook in self._hooks:
             if isinstance(hook, AttachedHook):
                 hook.attach(self.model, self.optimizer, first)
