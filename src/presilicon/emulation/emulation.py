@@ -322,15 +322,23 @@ class Emulation:
 
     def show_module(self, layer: str, module: nn.Module, inputs: Any, output: Any) -> None:
         """Show a module's forward pass to the recorders of this step."""
+        call = self._next_call(f"{layer} module")
         for recorder in self.recorders if self._training else ():
             if recorder.is_due(self.step):
-                recorder.see_module(self.step, layer, module, inputs, output)
+                recorder.see_module(self.step, layer, module, inputs, output, call)
 
     def show_relu(self, output: Tensor) -> None:
         """Show the result of a ReLU of the running layer to the recorders of this step."""
+        call = self._next_call(f"{self.layer} relu")
         for recorder in self.recorders if self._training else ():
             if recorder.is_due(self.step):
-                recorder.see_relu(self.layer, output)
+                recorder.see_relu(self.layer, output, call)
+
+    def _next_call(self, counter: str) -> int:
+        """The number of earlier calls in this forward pass."""
+        call = self._calls.get(counter, 0)
+        self._calls[counter] = call + 1
+        return call
 
     def _note_regions(self) -> None:
         """Remember the state at the start of checkpointed regions, for their recomputations in the backward pass."""
@@ -520,7 +528,4 @@ class Emulation:
             self._warn_of_autocast()
         self._note_regions()
         layer = self._layers[-1]
-        counter = layer + kind
-        call = self._calls.get(counter, 0)
-        self._calls[counter] = call + 1
-        return Site(self, layer, f"{kind}{call}", training)
+        return Site(self, layer, f"{kind}{self._next_call(layer + kind)}", training)

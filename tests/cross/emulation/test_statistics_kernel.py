@@ -31,7 +31,9 @@ print("equal")
 """
 
 
-@pytest.mark.parametrize("fmt", ["e4m3fn", "e5m2", "bfloat16"])
+@pytest.mark.parametrize(
+    "fmt", ["e4m3fn(overflow=saturate)", "e5m2", "bfloat16", "fixed(4, 4)", "fixed(4, 4, signed=false)"]
+)
 @pytest.mark.parametrize("count", [10, 3000])
 def test_one_pass_measures_what_the_definition_does(run_kernels: Callable[[str], str], fmt: str, count: int) -> None:
     assert run_kernels(SCRIPT.format(fmt=fmt, count=count)) == "equal"

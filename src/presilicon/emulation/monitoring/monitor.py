@@ -146,8 +146,9 @@ class Monitor(Recorder):
         self._plans: dict[tuple[str, int], LayerPlan] = {}
         self._totals: dict[Key, _Totals] = {}
         self._failures: dict[tuple[Any, ...], Failure] = {}
-        self._alive: dict[tuple[str, int], Tensor] = {}
-        """Whether each unit was ever nonzero, by layer and number of units."""
+        self._alive: dict[tuple[str, int], dict[int, Tensor]] = {}
+        """Whether each unit was ever nonzero, by layer, number of units and call."""
+        self._relus: set[str] = set()
         self._largest: dict[tuple[int, MonitoredRole], float] = {}
         """The largest number in each role of the last step."""
         self._steps: list[int] = []
@@ -183,29 +184,31 @@ class Monitor(Recorder):
             self._plans[key] = LayerPlan(self._what_if.in_force(layer, step, self._emulation.ends))
         return self._plans[key]
 
-    def see_module(self, step: int, layer: str, module: nn.Module, inputs: Any, output: Any) -> None:
+    def see_module(self, step: int, layer: str, module: nn.Module, inputs: Any, output: Any, call: int) -> None:
         """Record whether a module makes numbers that are not finite, its dead units and, if asked for, its output."""
         self._note_step(step)
-        super().see_module(step, layer, module, inputs, output)
+        super().see_module(step, layer, module, inputs, output, call)
         if isinstance(output, Tensor) and output.is_floating_point() and layer in self._choice.layers:
             has_channels = isinstance(module, _ConvNd | _NormBase) or output.dim() > 3
-            self._note_units(layer, output, 1 if has_channels and output.dim() > 2 else -1)
+            if layer not in self._relus:
+                self._note_units(layer, output, call, 1 if has_channels and output.dim() > 2 else -1)
             if self.wants(layer, "output"):
                 rounding = Rounding(step, layer, "output", None, _FLOAT32)
                 self._pending.append((rounding, measure(output, output, _FLOAT32)))
 
-    def see_relu(self, layer: str, output: Tensor) -> None:
+    def see_relu(self, layer: str, output: Tensor, call: int) -> None:
         """Note the dead units of a ReLU that a layer calls as a function."""
         if layer in self._choice.layers:
-            self._note_units(layer, output, 1 if output.dim() > 3 else -1)
+            self._relus.add(layer)
+            self._note_units(layer, output, call, 1 if output.dim() > 3 else -1)
 
-    def _note_units(self, layer: str, output: Tensor, axis: int) -> None:
+    def _note_units(self, layer: str, output: Tensor, call: int, axis: int) -> None:
         if output.dim() == 0 or output.numel() == 0:
             return
         units = output.detach().movedim(axis, -1)
         alive = (units != 0).reshape(-1, units.shape[-1]).any(0)
-        key = (layer, len(alive))
-        self._alive[key] = alive | self._alive[key] if key in self._alive else alive
+        calls = self._alive.setdefault((layer, len(alive)), {})
+        calls[call] = alive | calls[call] if call in calls else alive
 
     def _note_step(self, step: int) -> None:
         if step not in self._steps[-1:]:
@@ -255,10 +258,7 @@ class Monitor(Recorder):
                 )
                 for (layer, role, product), totals in self._totals.items()
             ),
-            dead_units=tuple(
-                DeadUnits(layer=layer, dead=int((~alive).sum()), units=units)
-                for (layer, units), alive in self._alive.items()
-            ),
+            dead_units=self._dead_units(),
             failures=tuple(self._failures.values()),
         )
 
@@ -274,9 +274,16 @@ class Monitor(Recorder):
             if totals.step == last:
                 name = "/".join([layer or "(root)", role, *([product] if product else [])])
                 scalars |= _numbers(f"{prefix}{name}", totals.latest)
-        for (layer, units), alive in self._alive.items():
-            scalars[f"{prefix}{layer or '(root)'}/dead_units"] = int((~alive).sum()) / units
+        for entry in self._dead_units():
+            scalars[f"{prefix}{entry.layer or '(root)'}/dead_units"] = entry.dead / entry.units
         return scalars
+
+    def _dead_units(self) -> tuple[DeadUnits, ...]:
+        """The dead units of each layer; a module that is called twice has as many as two modules."""
+        return tuple(
+            DeadUnits(layer=layer, dead=sum(int((~alive).sum()) for alive in calls.values()), units=units * len(calls))
+            for (layer, units), calls in self._alive.items()
+        )
 
     def log_to(self, writer: Any, step: int | None = None, prefix: str = "") -> bool:
         """Log the scalars of the last monitored step, if they were not yet; returns whether there were any.

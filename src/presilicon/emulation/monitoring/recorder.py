@@ -81,15 +81,15 @@ class Recorder:
         row = measure(before, after, fmt, blocks=self.measures_blocks, amax=amax)
         self._pending.append((Rounding(step, layer, role, product, fmt), row))
 
-    def see_module(self, step: int, layer: str, module: nn.Module, inputs: Any, output: Any) -> None:
-        """Record the inputs and outputs of a module without children."""
+    def see_module(self, step: int, layer: str, module: nn.Module, inputs: Any, output: Any, call: int) -> None:
+        """Record the inputs and outputs of a module without children; `call` numbers its calls in a forward pass."""
         inside, outside = _floating(inputs), _floating(output)
         if outside:
             values = torch.stack([_not_finite(tensors, outside[0]) for tensors in (inside, outside)])
             row = Row(("bad_inputs", "bad_outputs"), values, {})
             self._pending.append((ModuleRun(step, layer, type(module).__name__), row))
 
-    def see_relu(self, layer: str, output: Tensor) -> None:
+    def see_relu(self, layer: str, output: Tensor, call: int) -> None:
         """Called with the result of a ReLU."""
 
     def drain(self) -> Iterator[Rounding | ModuleRun]:

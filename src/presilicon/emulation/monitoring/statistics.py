@@ -153,12 +153,11 @@ def measure_in_one_pass(x: Tensor, y: Tensor, fmt: Format) -> dict[str, Tensor |
     """The measurement of float32 numbers by a kernel."""
     from presilicon.emulation.monitoring.triton_statistics import measure_kernel
 
-    limit = getattr(fmt, "max", None)
     programs = min(-(-x.numel() // _BLOCK), _PROGRAMS)
     parts = torch.empty(len(_MEASURED), programs, dtype=torch.float64, device=x.device)
     turns = -(-x.numel() // (_BLOCK * programs))
     measure_kernel[(programs,)](
-        x.contiguous(), y.contiguous(), parts, x.numel(), limit if isinstance(limit, float) else math.inf, turns,
+        x.contiguous(), y.contiguous(), parts, x.numel(), *_limits(fmt), turns,
         BLOCK=_BLOCK, num_warps=4,
     )  # fmt: skip
     sums, high, lows = parts[:-3].sum(1), parts[-3].amax(), parts[-2:].amin(1)
@@ -197,7 +196,7 @@ def _measure_any(x: Tensor, y: Tensor, fmt: Format) -> dict[str, Tensor | float]
 def _measure_finite(x: Tensor, y: Tensor, fmt: Format) -> dict[str, Tensor | float]:
     """The same for finite numbers, in fewer passes."""
     low, high = x.aminmax()
-    largest, limit = float(torch.maximum(high, -low)), getattr(fmt, "max", None)
+    lowest, highest = _limits(fmt)
     nonzero, kept = int(x.count_nonzero()), int(y.count_nonzero())
     values, magnitude = x.to(torch.float64).flatten(), x.abs()
     square = values.dot(values)
@@ -209,7 +208,7 @@ def _measure_finite(x: Tensor, y: Tensor, fmt: Format) -> dict[str, Tensor | flo
         "nonzero": float(nonzero),
         "finite": float(x.numel()),
         "underflowed": float(nonzero - kept),
-        "saturated": _saturated(x, y, fmt) if isinstance(limit, float) and largest > limit else 0.0,
+        "saturated": _saturated(x, y, fmt) if low < lowest or high > highest else 0.0,
         "total": values.sum(),
         "absolute": torch.linalg.vector_norm(values, 1),
         "square": square,
@@ -217,7 +216,7 @@ def _measure_finite(x: Tensor, y: Tensor, fmt: Format) -> dict[str, Tensor | flo
         "error": error.dot(error),
         "maximum": high,
         "minimum": low,
-        "largest": largest,
+        "largest": float(torch.maximum(high, -low)),
         "smallest": magnitude.amin(),
     }
 
@@ -234,9 +233,23 @@ def _as_row(values: dict[str, Tensor | float], like: Tensor) -> Row:
     return Row(tuple(names), torch.cat(parts), known)
 
 
-def _saturated(x: Tensor, y: Tensor, fmt: Format) -> Tensor | float:
-    largest = getattr(fmt, "max", None)
-    return ((x.abs() > largest) & (y.abs() == largest)).sum() if isinstance(largest, float) else 0.0
+def _limits(fmt: Format) -> tuple[float, float]:
+    """The smallest and the largest number of a format; infinite if it has none, as with a scale that follows the data.
+
+    >>> from presilicon.formats import parse
+    >>> _limits(parse("fixed(4, 4)")), _limits(parse("int8"))
+    ((-8.0, 7.9375), (-inf, inf))
+    """
+    highest = getattr(fmt, "max", None)
+    if not isinstance(highest, float):
+        return -math.inf, math.inf
+    return float(getattr(fmt, "min", -highest)), highest
+
+
+def _saturated(x: Tensor, y: Tensor, fmt: Format) -> Tensor:
+    lowest, highest = _limits(fmt)
+    is_held = ((x > highest) & (y == highest)) | ((x < lowest) & (y == lowest))
+    return (is_held & x.isfinite()).sum()
 
 
 def _measure_blocks(x: Tensor, fmt: Format, amax: Tensor | None) -> dict[str, Tensor | float]:

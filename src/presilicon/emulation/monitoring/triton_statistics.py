@@ -5,7 +5,7 @@ import triton.language as tl
 
 
 @triton.jit
-def measure_kernel(before, after, parts, count, limit, turns, BLOCK: tl.constexpr):
+def measure_kernel(before, after, parts, count, lowest, highest, turns, BLOCK: tl.constexpr):
     """The statistics of each program's share of a tensor, a row of `parts` for each in the order of the stores."""
     program, programs = tl.program_id(0), tl.num_programs(0)
     nonzero = tl.zeros((BLOCK,), tl.int32)
@@ -27,7 +27,8 @@ def measure_kernel(before, after, parts, count, limit, turns, BLOCK: tl.constexp
         nans += (x != x).to(tl.int32)
         underflowed += (is_nonzero & (y == 0)).to(tl.int32)
         overflowed += (is_finite & (stays == 0)).to(tl.int32)
-        saturated += ((tl.abs(x) > limit) & (tl.abs(y) == limit)).to(tl.int32)
+        is_held = ((x > highest) & (y == highest)) | ((x < lowest) & (y == lowest))
+        saturated += (is_held & is_finite).to(tl.int32)
         value = tl.where(is_finite, x, 0.0).to(tl.float64)
         kept = tl.where(stays, x, 0.0).to(tl.float64)
         miss = kept - tl.where(stays, y, 0.0).to(tl.float64)

@@ -36,7 +36,7 @@ class Probe(Recorder):
         other._relus, other._ends, other._norms = self._relus, self._ends, self._norms
         return other
 
-    def see_relu(self, layer: str, output: Tensor) -> None:
+    def see_relu(self, layer: str, output: Tensor, call: int) -> None:
         """Note the share of a ReLU's units that are zero for the whole batch."""
         if output.numel():
             self._relus.append((layer, (output.detach() == 0).all(dim=0).double().mean()))

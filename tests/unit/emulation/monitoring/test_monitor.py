@@ -1,6 +1,7 @@
 """Statistics of a monitored model: NumPy and ml_dtypes judge, on tensors that torch hooks captured."""
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import presilicon as ps
 from presilicon.base import ConfigError
-from presilicon.designs import Numerics, Override
+from presilicon.designs import Numerics, Override, RoleFormat
 from presilicon.emulation import emulate_, emulation_of
 from presilicon.emulation.monitoring.monitor import Monitor
 from presilicon.emulation.monitoring.statistics import Measurement, Row, _measure_any, _measure_finite, measure
@@ -518,3 +519,41 @@ def test_a_single_role_needs_no_list() -> None:
 def test_options_of_a_wrong_type_are_refused(options: dict) -> None:
     with pytest.raises(ConfigError, match=f"{next(iter(options))} must be"):
         ps.monitor(emulate_(nn.Linear(4, 4), Numerics()), **options)
+
+
+class Twice(nn.Module):
+    """A block that calls one ReLU twice, as torchvision's, or two of them; the units of the first call are dead."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 8)
+        self.act, self.kind = nn.ReLU(inplace=True), kind
+        self.again = nn.ReLU() if kind == "two modules" else self.act
+        with torch.no_grad():
+            self.first.bias.fill_(-100.0)
+            self.second.bias.fill_(1.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.kind == "functions":
+            return nn.functional.relu(self.second(nn.functional.relu(self.first(x))))
+        return self.again(self.second(self.act(self.first(x))))
+
+
+@pytest.mark.parametrize("kind", ["one module", "two modules", "functions"])
+def test_two_calls_of_a_module_are_counted_as_two_modules(kind: str) -> None:
+    model = emulate_(nn.Sequential(Twice(kind)), FP8)
+    with ps.monitor(model) as monitor:
+        for _ in range(2):
+            model(torch.randn(5, 4))
+    units = [each for each in monitor.report().dead_units if each.layer in ("0", "0.act", "0.again")]
+    assert (sum(each.dead for each in units), sum(each.units for each in units)) == (8, 16)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("fmt", ["fixed(4, 4)", "e4m3fn(overflow=saturate)"])
+def test_saturation_is_counted_at_both_ends(fmt: str, sign: int) -> None:
+    numerics = Numerics(activation=RoleFormat(parse(fmt)))
+    model = emulate_(nn.Sequential(nn.Linear(4, 2)), numerics)
+    with ps.monitor(model, roles="activation") as monitor:
+        model(sign * torch.tensor([[1.0, 5.0, 5000.0, 6000.0], [2.0, 7000.0, 1.5, math.inf]]))
+    assert monitor.report().roles[0].statistics.saturation == pytest.approx(3 / 7)
