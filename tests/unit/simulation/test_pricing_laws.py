@@ -1,15 +1,20 @@
 """Laws of what a step can cost, over random steps, designs and kinds of machines."""
 
 import random
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 
+from presilicon.base import ConfigError
 from presilicon.designs import Design, MachineStep, StepFormats, load_design
-from presilicon.records import Cost, StepFacts, StepGraph
-from presilicon.simulation import executed_ops, simulate
+from presilicon.records import Cost, Gemm, StepFacts, StepGraph
+from presilicon.simulation import executed_ops, simulate, simulate_gemm
+from presilicon.simulation.cores.description import Cores
+from presilicon.simulation.systolic.memories import Memory
 from presilicon.simulation.systolic.plan import Planner
 from presilicon.simulation.systolic.work import systolic_rates
 from presilicon.workloads import capture
@@ -129,3 +134,86 @@ def test_products_of_micro_batches_take_as_long_as_those_of_single_ones(kind, se
         sum(op.compute_s for op in cost.ops if op.phase != "update" and ".addmm" in op.name) for cost in (whole, one)
     )
     assert first == pytest.approx(parts * other)
+
+
+def with_memories(*memories: Memory, preset: str = "bf16-systolic", **machine: object) -> Design:
+    """A design with other memories and other fields of its machine."""
+    design = load_design(preset)
+    return replace(design, machine=replace(design.machine, memories=memories, objective="time", **machine))
+
+
+def some_gemm(draw: random.Random) -> Gemm:
+    """A product of any size."""
+    return Gemm(*(draw.choice([64, 100, 256, 384, 1000, 1024, 2048]) for _ in range(3)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_single_buffer_transfers_and_computes_in_turn(seed) -> None:
+    draw = random.Random(seed)
+    rows, gb_s = draw.choice([32, 128]), draw.choice([5.0, 20.0, 100.0])
+    gemm = some_gemm(draw)
+    design = with_memories(Memory(name="buffer", kib=512, doubled=False), dram_gb_s=gb_s, rows=rows, cols=rows)
+    cost = simulate_gemm(gemm, design)
+    assert cost.time_s == pytest.approx(cost.compute_s + cost.bytes_dram / (gb_s * 1e9))
+    graph = capture(perceptron(256, 256, 256), torch.empty(64, 256))
+    step = simulate(graph, design)
+    assert step.time_s >= dram_bytes(step) / (gb_s * 1e9) + max(op.compute_s for op in step.ops)
+
+
+def test_cells_wait_while_an_inner_memory_is_filled_that_is_not_doubled() -> None:
+    def cycles(doubled: bool, kib: float) -> int:
+        inner = Memory(name="inner", kib=kib, holds=("left", "right"), gb_s=16.0, doubled=doubled)
+        outer = Memory(name="outer", kib=1 << 14, gb_s=1e6)
+        return simulate_gemm(Gemm(512, 512, 512), with_memories(inner, outer, dram_gb_s=1e6)).cycles
+
+    # The same room for data in use: filling it takes at least both operands at 16 GB/s and 0.5 GHz.
+    assert cycles(doubled=False, kib=64) >= cycles(doubled=True, kib=128) + 2 * 512 * 512 * 2 / 32 - 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_memory_moves_more_than_its_bandwidth(seed) -> None:
+    draw = random.Random(seed)
+    gb_s, ports, count = draw.choice([2.0, 20.0]), draw.choice([1, 2]), draw.choice([1, 4, 16])
+    memory = Memory(name="buffer", kib=1024, gb_s=gb_s, ports=ports)
+    cores = Cores(count=count, memory="shared", link_bytes=1e6, pj_bit_hop=0.1, parallel=draw.choice(["data", "tile"]))
+    fusion = draw.choice(["none", "ops", "resident"])
+    design = with_memories(memory, dram_gb_s=50.0, rows=32, cols=32, fusion=fusion, cores=cores)
+    graph = capture(perceptron(128, 256, 128, 64), torch.empty(64, 128))
+    cost = simulate(graph, design)
+    assert sum(op.bytes_sram for op in cost.ops) <= gb_s * 1e9 * ports * cost.time_s * (1 + 1e-9)
+    assert dram_bytes(cost) <= 50e9 * cost.time_s * (1 + 1e-9)
+
+
+def check_more_is_not_slower(seed: int) -> None:
+    """A random product on machines of which each has more of one thing than the one before."""
+    draw = random.Random(seed)
+    gemm, rows = some_gemm(draw), draw.choice([32, 128])
+    holds = draw.choice([("sums",), ("left", "right"), ("left", "right", "sums")])
+    inner = Memory(name="inner", kib=draw.choice([64, 192]), holds=holds, gb_s=draw.choice([64.0, 256.0]))
+    outer = Memory(name="outer", kib=512, gb_s=draw.choice([16.0, 64.0, 256.0]))
+    given = {"dram_gb_s": draw.choice([20.0, 100.0]), "rows": rows, "cols": rows}
+    largest = replace(outer, kib=1 << 15)
+    chains: list[list[tuple[tuple[Memory, ...], dict[str, float]]]] = [
+        [((inner, replace(outer, kib=kib)), given) for kib in (256, 512, 1024, 2048)],
+        [((replace(inner, kib=kib), largest), given) for kib in (64, 128, 256, 512)],
+        [((inner, replace(outer, gb_s=gb_s)), given) for gb_s in (16.0, 32.0, 64.0)],
+        [((inner, outer), given | {"dram_gb_s": gb_s}) for gb_s in (10.0, 20.0, 40.0)],
+        [((inner, outer), given | {"vector_lanes": lanes}) for lanes in (32, 64, 128)],
+    ]
+    for chain in chains:
+        times = []
+        for memories, fields in chain:
+            with suppress(ConfigError):
+                times.append(simulate_gemm(gemm, with_memories(*memories, **fields)).time_s)
+        assert all(more <= less * (1 + 1e-9) for less, more in pairwise(times)), (chain, times)
+
+
+@pytest.mark.parametrize("seed", [0, 105, 118])
+def test_more_is_never_slower(seed) -> None:
+    check_more_is_not_slower(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 140))
+def test_more_is_never_slower_in_many_cases(seed) -> None:
+    check_more_is_not_slower(seed)

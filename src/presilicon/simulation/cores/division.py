@@ -6,6 +6,7 @@ crosses the network while its group of ops runs. With one core, that is the pric
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import ceil
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -257,7 +258,15 @@ def one_core(machine: SystolicMachine, used: int) -> SystolicMachine:
     """A core as a machine of its own: it has its share of the DRAM channel, and of a memory that cores share."""
     levels = machine.levels
     if machine.cores.memory == "shared":
-        levels = (*levels[:-1], replace(levels[-1], kib=levels[-1].kib / used))
+        shared = levels[-1]
+        bits = shared.bits_per_cycle(machine.clock_ghz)
+        own = replace(
+            shared,
+            kib=shared.kib / used,
+            banks=None if shared.banks is None else ceil(shared.banks / used),
+            gb_s=bits / used * machine.clock_ghz / 8,
+        )
+        levels = (*levels[:-1], own)
     memories = machine.memories if levels == machine.levels else levels
     return replace(
         machine,

@@ -8,9 +8,9 @@ around its tile run along it: those leave the tile in place.
 The same rule holds for the operand that stays in the array: whenever the loops leave its fold, the array is emptied and
 filled again. So cycles, traffic of every memory and energy come from one mapping.
 
-The search is exact for one level of memory between the array and DRAM: it tries every number of tiles along the two
-dimensions that lie on the array, with the largest tile along the third, which streams, and each innermost loop. Several
-levels are searched from the outermost inward. The oracle in `tests/oracles/tiling.py` walks the loops of every mapping.
+The search tries every number of tiles along the two dimensions that lie on the array, with the largest tile along the
+third, which streams, and each innermost loop. Several levels are searched from the outermost inward, the outer tiles
+that could be best first, as long as one of them could still win. The oracle in `tests/oracles/tiling.py` walks the loops of every mapping.
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from presilicon.base import ConfigError
 from presilicon.records import Gemm
@@ -31,6 +32,8 @@ LACKS = (N, M, K)
 SUMS = 2
 MOST_CUTS = 128
 """Tile counts tried along one dimension; a dimension with more of them (over 4096 times the array) is thinned out."""
+MOST_OUTER = 200
+"""Tiles of an outer level that are tried with the best tiles inside of each."""
 
 
 class ElementBytes(Struct, frozen=True):
@@ -67,6 +70,8 @@ class Buffer(Struct, frozen=True, kw_only=True):
     """Read and, at the same time, written."""
     has_one_port: bool = False
     """Whether reading and writing share that rate."""
+    is_doubled: bool = True
+    """Whether half of it is filled while the other half is in use; if not, the array waits while it is filled."""
 
 
 class Fabric(Struct, frozen=True, kw_only=True):
@@ -87,6 +92,11 @@ class Fabric(Struct, frozen=True, kw_only=True):
     def levels(self) -> int:
         """Levels of memory between the array and DRAM."""
         return self.buffers[-1].level + 1
+
+    def outermost_halved(self) -> "Fabric":
+        """The same with half of the outermost memory."""
+        last = self.buffers[-1]
+        return replace(self, buffers=(*self.buffers[:-1], replace(last, usable_bytes=last.usable_bytes / 2)))
 
     @property
     def outermost(self) -> tuple[str, ...]:
@@ -153,13 +163,15 @@ class TilePrice(Struct, frozen=True, kw_only=True):
     cycles: float
     """Of the array, and of waiting for memories on the chip."""
     dram_cycles: float
+    time_cycles: float
+    """Of the whole product: the longer of both, or their sum where the outermost memory is not doubled."""
     traffic: dict[str, float]
     """Bytes that each memory reads and writes, without those on their way from and to DRAM."""
     energy_j: float
 
     def goal(self, objective: Objective) -> tuple[float, float]:
         """Smaller for a better mapping."""
-        return goal_of(objective, max(self.cycles, self.dram_cycles), self.energy_j)
+        return goal_of(objective, self.time_cycles, self.energy_j)
 
     def occupied(self, task: Task) -> float:
         """Bytes of the outermost tile of all three operands."""
@@ -180,13 +192,9 @@ class _Prices(NamedTuple):
     loads: Any
     cycles: Any
     dram_cycles: Any
+    time: Any
     traffic: dict[str, Any]
     energy_j: Any
-
-    @property
-    def time(self) -> Any:
-        """The slower of the chip and DRAM."""
-        return np.maximum(self.cycles, self.dram_cycles)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -213,35 +221,86 @@ def find_tiles(task: Task, fabric: Fabric, objective: Objective = "time", most_c
         needed = _occupied(smallest, task.held, buffer)
         if needed > buffer.usable_bytes:
             raise ConfigError(_too_small(buffer, smallest, needed))
-    outer: tuple[Tile, ...] = ()
-    bounds: Sequence[int] = sizes
-    for level in reversed(range(fabric.levels)):
-        candidates = _candidates(bounds, task, fabric, level, most_cuts)
-        prices = [_price(task, fabric, level, candidates, innermost, outer) for innermost in range(3)]
-        innermost, index = _best(prices, len(candidates[0]), objective)
-        bounds = [int(sides[index]) for sides in candidates]
-        outer = (Tile(bounds[M], bounds[K], bounds[N], innermost), *outer)
-    return _settled(
-        _price(task, fabric, 0, [np.array([side]) for side in bounds], outer[0].innermost, outer[1:]), outer
-    )
+    tiles = _search(task, fabric, fabric.levels - 1, sizes, (), objective, most_cuts, None)
+    assert tiles is not None
+    found = _settled_price(task, fabric, tiles)
+    if fabric.levels == 1:
+        return found
+    # Tiles that fill a large memory can leave more over for those inside of it than ones that fill a part of it do.
+    half = fabric.outermost_halved()
+    if any(_occupied(smallest, task.held, buffer) > buffer.usable_bytes for buffer in half.buffers):
+        return found
+    other = find_tiles(task, half, objective, most_cuts)
+    return other if _is_better(other, found, objective) else found
 
 
-def _best(prices: Sequence[_Prices], count: int, objective: Objective) -> tuple[int, int]:
-    """The innermost loop and the number of the candidate with the best price; energy decides between equal times."""
+def _search(
+    task: Task,
+    fabric: Fabric,
+    level: int,
+    bounds: Sequence[int],
+    outer: tuple[Tile, ...],
+    objective: Objective,
+    most_cuts: int,
+    best: TilePrice | None,
+) -> tuple[Tile, ...] | None:
+    """The tiles of a level and of those inside it with the best price; None if none is better than `best`.
+
+    A tile of an outer level is priced as if whatever is inside never fetched anything twice while it stays, which no
+    inner tile can better. Those with the best such price come first, until none is left that could win.
+    """
+    candidates = _candidates(bounds, task, fabric, level, most_cuts)
+    prices = [_price(task, fabric, level, candidates, innermost, outer) for innermost in range(3)]
+    order, goals = _ranked(prices, len(candidates[0]), objective)
+    found: tuple[Tile, ...] | None = None
+    for number, position in enumerate(order[: 1 if level == 0 else MOST_OUTER]):
+        limit = None if best is None else best.goal(objective)[0]
+        if limit is not None and number and goals.flat[position] > limit * (1 + 1e-12):
+            break
+        innermost, index = divmod(int(position), len(candidates[0]))
+        m, k, n = (int(sides[index]) for sides in candidates)
+        tiles: tuple[Tile, ...] | None = (Tile(m, k, n, innermost), *outer)
+        if level:
+            assert tiles is not None
+            tiles = _search(task, fabric, level - 1, (m, k, n), tiles, objective, most_cuts, best)
+        if tiles is None:
+            continue
+        own = _settled_price(task, fabric, tiles)
+        if best is None or _is_better(own, best, objective):
+            best, found = own, tiles
+    return found
+
+
+def _is_better(price: TilePrice, other: TilePrice, objective: Objective) -> bool:
+    """Whether a price is better than another one; equal ones are told apart by the second part of the goal."""
+    (first, second), (other_first, other_second) = price.goal(objective), other.goal(objective)
+    if abs(first - other_first) <= 1e-12 * other_first:
+        return second < other_second * (1 - 1e-12)
+    return first < other_first
+
+
+def _ranked(prices: Sequence[_Prices], count: int, objective: Objective) -> tuple[Any, Any]:
+    """Candidates by innermost loop and number, the best first, and the goal of each; energy decides between times."""
     energy = np.array([np.broadcast_to(price.energy_j, count) for price in prices])
     time = np.array([np.broadcast_to(price.time, count) for price in prices])
-    if objective == "time":
-        goal = np.where(time <= np.min(time) * (1 + 1e-12), energy, inf)
-    else:
-        goal = energy * time if objective == "product" else energy
-    innermost, index = np.unravel_index(int(np.argmin(goal)), goal.shape)
-    return int(innermost), int(index)
+    goal = {"time": time, "energy": energy, "product": energy * time}[objective]
+    near = np.round(goal / max(float(np.min(goal, initial=inf)), 1e-300), 12)
+    return np.lexsort(((energy if objective == "time" else time).ravel(), near.ravel())), goal
+
+
+def _settled_price(task: Task, fabric: Fabric, tiles: tuple[Tile, ...]) -> TilePrice:
+    """The price of settled tiles."""
+    inner = tiles[0]
+    sides = [np.array([side]) for side in (inner.m, inner.k, inner.n)]
+    return _settled(_price(task, fabric, 0, sides, inner.innermost, tiles[1:]), tiles)
 
 
 def _settled(price: _Prices, tiles: tuple[Tile, ...]) -> TilePrice:
     """The price of the only candidate."""
     reads_a, reads_b, passes, loads = (int(np.ravel(times)[0]) for times in (*price.crossings, price.loads))
-    cycles, dram_cycles, energy_j = (float(np.ravel(v)[0]) for v in (price.cycles, price.dram_cycles, price.energy_j))
+    cycles, dram_cycles, time, energy_j = (
+        float(np.ravel(v)[0]) for v in (price.cycles, price.dram_cycles, price.time, price.energy_j)
+    )
     return TilePrice(
         tiles=tiles,
         reads_a=reads_a,
@@ -250,6 +309,7 @@ def _settled(price: _Prices, tiles: tuple[Tile, ...]) -> TilePrice:
         loads=loads,
         cycles=cycles,
         dram_cycles=dram_cycles,
+        time_cycles=time,
         traffic={name: float(np.ravel(moved)[0]) for name, moved in price.traffic.items()},
         energy_j=energy_j,
     )
@@ -293,7 +353,10 @@ def _occupied(tile: Sequence[Any], held: ElementBytes, buffer: Buffer) -> Any:
 
 
 def _candidates(bounds: Sequence[int], task: Task, fabric: Fabric, level: int, most_cuts: int) -> list[Any]:
-    """Tiles of a level that fit: every number of tiles along two dimensions, the largest along that which streams."""
+    """Tiles of a level that fit: every number of tiles along two dimensions, the largest along that which streams.
+
+    Those of outer levels are as even as that allows, so that tiles inside of them leave little over.
+    """
     stream = fabric.stream
     first, second = (dim for dim in range(3) if dim != stream)
     grid = np.meshgrid(*(_cuts(bounds[dim], fabric.steps[dim], most_cuts) for dim in (first, second)), indexing="ij")
@@ -310,6 +373,8 @@ def _candidates(bounds: Sequence[int], task: Task, fabric: Fabric, level: int, m
             largest = np.minimum(largest, np.where((slope == 0) & (fixed <= buffer.usable_bytes), inf, room))
     fits = largest >= 1
     tiles[stream] = np.maximum(largest, 1).astype(np.int64)
+    if level:
+        tiles[stream] = -(-bounds[stream] // -(-bounds[stream] // tiles[stream]))
     return [sides[fits] for sides in tiles]
 
 
@@ -331,24 +396,23 @@ def _price(
 ) -> _Prices:
     """Cycles, traffic and energy of candidates for a level, whose outer levels are settled.
 
-    Levels inside it are not there yet: what they hold comes from this level.
+    Levels inside it fetch as little as any tiles of theirs could: no more often than this level itself.
     """
     sizes = _sizes(task)
     tiles: list[tuple[list[Any], int]] = [(sides, innermost), *(([t.m, t.k, t.n], t.innermost) for t in outer)]
     totals, moved = task.totals(), list(task.streamed.totals(task.gemm))
-    loads = _times(LACKS.index(fabric.stream), tiles, sizes, fold=fabric.steps)
+    loads = _times(LACKS.index(fabric.stream), tiles, sizes, fold=fabric.steps if level == 0 else None)
     # Whatever moves through the array crosses its border once for each fold along the dimension that it lacks.
     crossings: list[Any] = [task.folds[dim] if dim != fabric.stream else loads for dim in LACKS]
     traffic: dict[str, Any] = {}
     cycles: Any = task.cycles + (loads - 1) * task.reload_cycles
+    waits: Any = 0.0
     energy: Any = task.fixed_j
     outermost = fabric.outermost
     for buffer in fabric.buffers:
-        if buffer.level < level:
-            continue
-        read = written = outside = 0.0
+        read = written = outside = filled = 0.0
         for operand in buffer.holds:
-            times = _times(operand, tiles[buffer.level - level :], sizes)
+            times = _times(operand, tiles[max(buffer.level - level, 0) :], sizes)
             inner, own = moved[operand] * crossings[operand], totals[operand] * times
             if operand == SUMS:  # written and read again by the array, and leave, to return if they are unfinished
                 returns, refills = inner - moved[operand], own - totals[operand]
@@ -358,18 +422,30 @@ def _price(
                 read, written = read + inner, written + own
             if outermost[operand] == buffer.name:
                 outside = outside + own
+            else:
+                filled = filled + own
             moved[operand], crossings[operand] = totals[operand], times
         traffic[buffer.name] = read + written - outside
         energy = energy + traffic[buffer.name] * buffer.byte_j
         port = read + written if buffer.has_one_port else np.maximum(read, written)
         cycles = np.maximum(cycles, port / buffer.bytes_per_cycle)
+        if not buffer.is_doubled:
+            waits = waits + filled / _filling_rate(buffer, fabric)
+    cycles = cycles + waits
     a, b, sums = (total * times for total, times in zip(totals, crossings, strict=True))
     a_share, b_share = task.dram_shares
     dram = a * a_share + b * b_share + 2 * (sums - totals[SUMS]) + task.other_dram_bytes
     dram_cycles = dram / fabric.dram_bytes_per_cycle
     expanded_j = (a * (1 - a_share) + b * (1 - b_share)) * fabric.buffers[-1].byte_j
-    energy = energy + dram * fabric.dram_byte_j + expanded_j + fabric.cycle_j * np.maximum(cycles, dram_cycles)
-    return _Prices(crossings, loads, cycles, dram_cycles, traffic, energy)
+    time = np.maximum(cycles, dram_cycles) if fabric.buffers[-1].is_doubled else cycles + dram_cycles
+    energy = energy + dram * fabric.dram_byte_j + expanded_j + fabric.cycle_j * time
+    return _Prices(crossings, loads, cycles, dram_cycles, time, traffic, energy)
+
+
+def _filling_rate(buffer: Buffer, fabric: Fabric) -> float:
+    """Bytes per cycle at which a memory is filled from those around it."""
+    around = [other.bytes_per_cycle for other in fabric.buffers if other.level > buffer.level]
+    return min([buffer.bytes_per_cycle, *around])
 
 
 def _times(
@@ -393,4 +469,15 @@ def _times(
         else:
             leaves = leaves | moves
             covered = np.where(leaves, covered, outer[lacks])
-    return -(-sizes[lacks] // np.asarray(covered))
+    # A loop inside of a larger tile begins anew in each of those, also in a ragged last one.
+    around = [np.maximum(np.asarray(sides[lacks]), covered) for sides, _ in reversed(tiles[1:])]
+    return _pieces(np.asarray(sizes[lacks]), [*around, np.asarray(covered)])
+
+
+def _pieces(length: Any, sides: Sequence[Any]) -> Any:
+    """Pieces of a length that is cut into sides, each of these into the next ones, and so on."""
+    first, *inner = sides
+    if not inner:
+        return -(-length // first)
+    whole, left = length // first, length % first
+    return whole * _pieces(first, inner) + _pieces(left, inner)

@@ -35,10 +35,11 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
     """Transfer that ran before its start, while the channel was idle during the previous group."""
 
 
-def lay_out(demands: Iterable[Demand], *, prefetch: bool) -> list[Span]:
+def lay_out(demands: Iterable[Demand], *, prefetch: bool, overlaps: bool = True) -> list[Span]:
     """Groups one after another, each as long as the longer of its compute and of the transfer that is still to do.
 
-    With `prefetch`, the channel fetches for the next group once it has done the transfers of this one.
+    With `prefetch`, the channel fetches for the next group once it has done the transfers of this one. Where nothing
+    `overlaps`, because the buffer is not doubled, groups transfer and compute in turn.
 
     >>> ops = [Demand(compute_s=5.0, transfer_s=2.0), Demand(compute_s=1.0, transfer_s=4.0, early_s=4.0)]
     >>> [span.time_s for span in lay_out(ops, prefetch=False)], [span.time_s for span in lay_out(ops, prefetch=True)]
@@ -47,6 +48,8 @@ def lay_out(demands: Iterable[Demand], *, prefetch: bool) -> list[Span]:
     spans: list[Span] = []
     start_s = idle_s = 0.0
     for demand in demands:
+        if not overlaps:
+            demand = replace(demand, compute_s=demand.compute_s + demand.transfer_s, transfer_s=0.0)
         prefetched_s = min(demand.early_s, demand.transfer_s, idle_s) if prefetch else 0.0
         left_s = demand.transfer_s - prefetched_s
         time_s = max(demand.compute_s, left_s)
@@ -82,7 +85,7 @@ def choose_plan(
                 replace(demand, compute_s=max(demand.compute_s, own_s))
                 for demand, own_s in zip(demands, network_s(plan), strict=True)
             ]
-        timed.append((plan, lay_out(demands, prefetch=machine.prefetch)))
+        timed.append((plan, lay_out(demands, prefetch=machine.prefetch, overlaps=machine.buffer.doubled)))
     return min(timed, key=lambda pair: goal_of(machine.objective, *_time_energy(pair[0], pair[1], rates)))
 
 
@@ -118,10 +121,14 @@ def refresh_of_groups(plan: Plan, spans: list[Span], rates: Rates) -> list[float
 
 
 def _demands(plan: Plan, values: StepValues, machine: SystolicMachine) -> Iterator[Demand]:
-    """Demand of each group; data that the previous group does not write can come early if the buffer has room."""
+    """Demand of each group; data that the previous group does not write can come early if the buffer has room.
+
+    The ops of a group share the bandwidth of the buffer with one another and with DRAM.
+    """
     bytes_s = machine.dram_gb_s * 1e9
     gathered = frozenset(position for group in plan.groups for position in group.statistics)
     works = plan.works
+    buffer_rate = machine.buffer.bits_per_cycle(machine.clock_ghz) / 8 * machine.buffer.ports
     moved = [sum([works[position].spills for position in group.members]) for group in plan.groups]
     waiting = [0.0] * len(plan.groups)
     home = {position: slot for slot, group in enumerate(plan.groups) for position in group.members}
@@ -134,8 +141,10 @@ def _demands(plan: Plan, values: StepValues, machine: SystolicMachine) -> Iterat
         moved[store.slot] += store.size_bytes
     room, most = 0.0, machine.buffer.usable_bits / 8
     for slot, group in enumerate(plan.groups):
+        passing = sum([works[at].bytes_sram + plan.moved[at].passed for at in group.members])
+        cycles = max(plan.compute_cycles(group, gathered), passing / buffer_rate)
         yield Demand(
-            compute_s=plan.compute_cycles(group, gathered) * 1e-9 / machine.clock_ghz,
+            compute_s=cycles * 1e-9 / machine.clock_ghz,
             transfer_s=moved[slot] / bytes_s,
             early_s=min(waiting[slot], room) / bytes_s,
         )
@@ -154,10 +163,11 @@ def price_plan(
     memories = (buffer.name for buffer in rates.buffers)
     components = dict.fromkeys(("mac", "vector", "register", *memories, "dram"), 0.0)
     bytes_s, cycle_s = machine.dram_gb_s * 1e9, 1e-9 / machine.clock_ghz
+    join: Callable[[list[float]], float] = max if machine.buffer.doubled else sum
     costs: dict[int, OpCost] = {}
     refresh_j = refresh_of_groups(plan, spans, rates)
     for group, span, refreshed_j in zip(plan.groups, spans, refresh_j, strict=True):
-        alone_s = [max(plan.works[at].cycles * cycle_s, plan.moved[at].dram / bytes_s) for at in group.members]
+        alone_s = [join([plan.works[at].cycles * cycle_s, plan.moved[at].dram / bytes_s]) for at in group.members]
         transfer_s = sum(plan.moved[at].dram for at in group.members) / bytes_s
         scale = span.time_s / sum(alone_s) if any(alone_s) else 0.0
         name = step.executed[group.members[0]].name if len(group.members) > 1 else ""

@@ -100,6 +100,7 @@ def _buffers(machine: SystolicMachine, technology: Technology) -> Iterator[Buffe
             byte_j=memory.bit_pj(technology) * 8 * PICO,
             bytes_per_cycle=copies * memory.bits_per_cycle(machine.clock_ghz) / 8,
             has_one_port=memory.ports == 1,
+            is_doubled=memory.doubled,
         )
 
 
