@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from presilicon.base import ConfigError
 from presilicon.designs import Design, MachineStep, StepFormats, load_design
-from presilicon.records import Cost, Gemm, StepFacts, StepGraph
+from presilicon.records import Cost, Gemm, Op, OperatorWork, StepFacts, StepGraph, TensorRef
 from presilicon.simulation import executed_ops, simulate, simulate_gemm
 from presilicon.simulation.cores.description import Cores
 from presilicon.simulation.systolic.memories import Memory
@@ -217,3 +217,68 @@ def test_more_is_never_slower(seed) -> None:
 @pytest.mark.parametrize("seed", range(100, 140))
 def test_more_is_never_slower_in_many_cases(seed) -> None:
     check_more_is_not_slower(seed)
+
+
+def custom(index: int, additions: int) -> Op:
+    """A call of a user's operator with a constant of its own."""
+    tensors = [TensorRef(2 * index + number, (1024,), "activation") for number in range(2)]
+    work = OperatorWork(name="k", results=1024, additions=additions, lane_cycles=additions * 1024)
+    return Op(
+        index=index, name=f"op{index}", kind="other", operator="presilicon.k", phase="forward", layer="layer",
+        inputs=(tensors[0],), outputs=(tensors[1],), flops=1024, work=work,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["bf16-systolic", "edge-fp8", "caterpillar-small", "bf16-mesh", "h200"])
+def test_ops_cost_the_same_in_either_order(kind) -> None:
+    costs = []
+    for order in ((3, 40), (40, 3), (3,), (40,)):
+        ops = tuple(custom(index, additions) for index, additions in enumerate(order))
+        cost = simulate(StepGraph(name="two", batch_size=1, ops=ops), load_design(kind))
+        costs.append((sum(op.cycles for op in cost.ops), sum(op.compute_s for op in cost.ops)))
+    first, second, *alone = costs
+    assert first == pytest.approx(second)
+    assert first == pytest.approx(tuple(map(sum, zip(*alone, strict=True))))
+
+
+class Gathering(nn.Module):
+    """Nodes of a graph, transformed, and read along its edges."""
+
+    def __init__(self, nodes: int, edges: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        self.register_buffer("sources", torch.zeros(edges, dtype=torch.long))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x).relu()[self.sources].relu()
+
+
+@pytest.mark.parametrize("fusion", ["ops", "resident"])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_gather_needs_its_table_whole(fusion, seed) -> None:
+    draw = random.Random(seed)
+    nodes, edges = draw.choice([20_000, 50_000]), draw.choice([60_000, 100_000])
+    graph = inference(Gathering(nodes, edges), nodes, 64)
+    cost = simulate(graph, load_design("bf16-systolic", [f"machine.fusion={fusion}", "machine.sram_kib=256"]))
+    # The batch is read, the table written, its rows read and the result written, but for what the buffer holds.
+    assert dram_bytes(cost) >= 2 * 64 * (2 * nodes + 2 * edges) - 2 * 256 * 1024
+
+
+@pytest.mark.parametrize("fusion", ["none", "ops", "resident"])
+def test_a_group_norm_of_single_channels_and_one_sample_is_a_batch_norm(fusion) -> None:
+    design = load_design("bf16-systolic", [f"machine.fusion={fusion}", "machine.sram_kib=128"])
+    model = (nn.Conv2d(3, 16, 3, padding=1), nn.ReLU())
+    group, batch = (
+        simulate(capture(nn.Sequential(*model, norm, nn.ReLU()), torch.empty(1, 3, 256, 256)), design)
+        for norm in (nn.GroupNorm(16, 16), nn.BatchNorm2d(16))
+    )
+    # A batch normalization keeps running statistics besides.
+    assert dram_bytes(group) == pytest.approx(dram_bytes(batch), rel=2e-3)
+
+
+@pytest.mark.parametrize("norm", [nn.GroupNorm(1, 64), nn.LayerNorm([64, 128, 128]), nn.Softmax(dim=-1)])
+def test_what_a_normalization_needs_at_once_is_in_the_buffer_or_read_twice(norm) -> None:
+    design = load_design("bf16-systolic", ["machine.sram_kib=128", "machine.fusion=ops"])
+    shape = (2, 64 * 128 * 128) if isinstance(norm, nn.Softmax) else (2, 64, 128, 128)
+    cost = simulate(inference(nn.Sequential(norm), *shape), design)
+    assert dram_bytes(cost) >= 3 * 2 * 2 * 64 * 128 * 128

@@ -27,7 +27,7 @@ from presilicon.simulation.cores.splits import (
     traffic_of,
 )
 from presilicon.simulation.fusion.groups import Group
-from presilicon.simulation.fusion.parts import Style
+from presilicon.simulation.fusion.parts import Style, style_of
 from presilicon.simulation.systolic.cycles import gemm_cycles
 from presilicon.simulation.systolic.machine import STATIONARY, SystolicMachine
 from presilicon.simulation.systolic.mappings import dataflow_of
@@ -173,7 +173,7 @@ class Division:
     def _exchange(self, plan: Plan, group: Group, position: int) -> Exchange:
         op = self._step.executed[position]
         if op.gemm is None:
-            exchange = self._of_sums(op, self._planner.styles[position])
+            exchange = self._of_sums(op, style_of(op))
         else:
             layout, operands = self._layouts[position], self._planner.operands(position)
             times = self._planner.read_times(plan, group, position)

@@ -66,13 +66,14 @@ def form_groups(
     products: Mapping[int, ProductPart],
     limits: Limits,
     fences: Container[int] = (),
+    units: Sequence[float] = (),
 ) -> tuple[Group, ...]:
     """The groups of a step in the order in which they run; each op is a member of one.
 
     `aligned` says of each input of each op whether it comes in the pieces that the op works on. From an op of `fences`
-    on, ops join no group that was there before.
+    on, ops join no group that was there before. `units` are the bytes of a row or sample that an op needs at once.
     """
-    former = _Former(ops, values, styles, aligned, products, limits)
+    former = _Former(ops, values, styles, aligned, products, limits, units)
     for position in range(len(ops)):
         if position in fences:
             former.close_groups()
@@ -143,7 +144,9 @@ class _Former:
         aligned: Sequence[tuple[bool, ...]],
         products: Mapping[int, ProductPart],
         limits: Limits,
+        units: Sequence[float],
     ) -> None:
+        self._units = units
         self._ops, self._values, self._styles, self._aligned = ops, values, styles, aligned
         self._products, self._limits = products, limits
         self._order: list[_Open] = []
@@ -186,7 +189,7 @@ class _Former:
                 halo = group.halo
             reserved = group.held + halo + 2 * sum(group.blocks.values()) * share
         else:
-            reserved = self._products[group.tiled].tile_bytes if group.tiled != NONE else 0.0
+            reserved = self._products[group.tiled].tile_bytes if group.tiled != NONE else self._units_in_use(group)
         return Group(
             members=tuple(sorted(group.members)),
             statistics=tuple(group.statistics),
@@ -196,6 +199,15 @@ class _Former:
             late=tuple(group.late) if group.sliced else (),
             reserved_bytes=reserved,
         )
+
+    def _units_in_use(self, group: _Open) -> float:
+        """Bytes of the row or sample that ops without a product need at once, and of the next one."""
+        held = 0.0
+        for position in group.members if self._units else ():
+            if self._styles[position] in ("rows", "samples"):
+                largest = max((self._values.size_bytes[value] for value in self._values.reads[position]), default=0.0)
+                held = max(held, min(2 * self._units[position], largest))
+        return held
 
     # Ops by style.
 

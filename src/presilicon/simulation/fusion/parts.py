@@ -17,7 +17,7 @@ def style_of(op: Op) -> Style:
     """The style of an op by its kind, its operator and its sizes.
 
     Copies to another layout are maps: a tile is reordered while it is written. A softmax is over rows, whichever axis
-    was meant. Gathers read their table in any order, and the gradients of tables are on their own.
+    was meant. Gathers read their table in any order; what is written in any order is on its own.
     """
     if op.gemm is not None:
         return "product"
@@ -34,9 +34,31 @@ def style_of(op: Op) -> Style:
             largest = max((tensor.elements for tensor in op.inputs), default=0)
             return "map" if any(tensor.elements >= largest for tensor in op.outputs) else "sum"
         case "gather":
-            return "alone" if "backward" in op.operator else "map"
+            return "map" if reads_table(op) else "alone"
         case _:
             return "alone"
+
+
+def reads_table(op: Op) -> bool:
+    """Whether an op reads its first input in any order, of which each piece of its result may need any part."""
+    return op.kind == "gather" and _name(op) in ("embedding", "index", "index_select", "gather", "take")
+
+
+def unit_elements(op: Op) -> int:
+    """Elements of a row or a sample that a normalization or softmax needs before it has any of its result."""
+    if op.kind not in ("normalization", "softmax") or op.fixed_statistics or style_of(op) not in ("rows", "samples"):
+        return 0
+    largest = max(op.inputs, key=lambda tensor: tensor.elements)
+    if style_of(op) == "samples":
+        return largest.elements // max(largest.shape[0], 1)
+    if _name(op).startswith(("native_layer_norm", "fused_rms_norm")):  # one mean, or root, of each row
+        tensors = op.inputs[2:] if op.phase != "forward" else op.outputs[1:]
+        return largest.elements // max(tensors[0].elements if tensors else 1, 1)
+    return largest.shape[-1] if largest.shape else 1
+
+
+def _name(op: Op) -> str:
+    return op.operator.removeprefix("aten.").partition(".")[0].strip("_")
 
 
 def _style_of_norm(operator: str) -> Style:
@@ -46,9 +68,13 @@ def _style_of_norm(operator: str) -> Style:
 
 
 def aligned_inputs(op: Op) -> tuple[bool, ...]:
-    """Whether each input is cut into pieces as the op's largest tensor is; what is spread over all pieces is not."""
+    """Whether each input is cut into pieces as the op's largest tensor is; what is spread over all pieces is not.
+
+    Nor is a table that is read in any order.
+    """
     elements, rows = max((tensor.elements, tensor.shape[:1]) for tensor in (*op.inputs, *op.outputs, _NOTHING))
-    return tuple(tensor.shape[:1] == rows or tensor.elements == elements for tensor in op.inputs)
+    aligned = tuple(tensor.shape[:1] == rows or tensor.elements == elements for tensor in op.inputs)
+    return (False, *aligned[1:]) if reads_table(op) else aligned
 
 
 _NOTHING = TensorRef(-1, (0,), "activation")

@@ -10,7 +10,8 @@ filled again. So cycles, traffic of every memory and energy come from one mappin
 
 The search tries every number of tiles along the two dimensions that lie on the array, with the largest tile along the
 third, which streams, and each innermost loop. Several levels are searched from the outermost inward, the outer tiles
-that could be best first, as long as one of them could still win. The oracle in `tests/oracles/tiling.py` walks the loops of every mapping.
+that could be best first, as long as one of them could still win. The oracle in `tests/oracles/tiles.py` walks the
+loops of every mapping.
 """
 
 from collections.abc import Sequence

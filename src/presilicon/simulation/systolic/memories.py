@@ -43,8 +43,8 @@ class Memory(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gb_s: Annotated[float, Meta(ge=1e-6)] | None = None
     """Bandwidth of a copy in each direction, if it is not that of all its banks."""
     doubled: bool = True
-    """Whether half of it holds the data in use while the other half is being filled. Without it, all of it holds data in
-    use, and what uses it waits while it is filled; but for registers in cells, which hand on the last number meanwhile."""
+    """Whether half of it holds the data in use while the other half is being filled. If not, all of it holds data in
+    use, and what uses it waits while it is filled; only registers of cells hand on the last number meanwhile."""
     retention_us: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     """Time for which embedded DRAM keeps data; what stays longer is refreshed: one read and one write in its bank."""
 

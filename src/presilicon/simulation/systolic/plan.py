@@ -12,7 +12,7 @@ from presilicon.designs import MachineStep
 from presilicon.records import DramBounds, Op
 from presilicon.simulation.fusion.bounds import bound_traffic
 from presilicon.simulation.fusion.groups import NONE, Group, Limits, form_groups
-from presilicon.simulation.fusion.parts import ProductPart, Style, aligned_inputs, style_of
+from presilicon.simulation.fusion.parts import ProductPart, Style, aligned_inputs, style_of, unit_elements
 from presilicon.simulation.fusion.schedule import OpBytes, Transfers, exchange, find_transfers, keep_on_chip
 from presilicon.simulation.fusion.values import StepValues, find_values
 from presilicon.simulation.operators import Functions
@@ -119,9 +119,15 @@ class Planner:
         self._buffer_bytes = machine.buffer.kib * 1024
         undivided = step.executed if whole is None else whole
         manners = _MANNERS.find(undivided, "", lambda: _find_manners(undivided))
-        self.styles, self._aligned, self._passes = manners.styles, manners.aligned, manners.passes
+        self._whole_styles, self._aligned = manners.styles, manners.aligned
         self._twins = manners.twins if step.formats.is_same_in_all_layers else range(len(undivided))
         self.values: StepValues = find_values(step.graph, step.executed, step.formats, undivided)
+        self._units = self._unit_bytes(undivided)
+        self.styles: list[Style] = [
+            "norm" if unit > self._buffer_bytes / 2 else style
+            for style, unit in zip(manners.styles, self._units, strict=True)
+        ]
+        self._passes = list(map(_passes, undivided, self.styles))
         self._sized: dict[int, tuple[Work, OpBytes]] = {}
         self._described: dict[int, Product] = {}
         self._stored = stored_values(step.executed, self.values, step.formats, machine.sparsity)
@@ -136,6 +142,22 @@ class Planner:
                     if twin != position and work is self._whole[twin]
                     else part_of_product(op, op.gemm, work, step, machine, self.operands(position))
                 )
+
+    def _unit_bytes(self, ops: Sequence[Op]) -> list[float]:
+        """Bytes of a row or a sample that a normalization or softmax of rows or samples needs at once; 0 for others.
+
+        One that is larger than half of the buffer is read twice, as a batch normalization reads the batch.
+        """
+        units = []
+        for position, op in enumerate(ops):
+            unit = float(unit_elements(op))
+            if unit:
+                sizes = [tensor.elements for tensor in op.inputs]
+                largest = sizes.index(max(sizes))
+                own = self._step.executed[position].inputs[largest].elements
+                unit *= self.values.read_bytes[position][largest] / max(own, 1)
+            units.append(unit)
+        return units
 
     def _vector_works(self, functions: Functions) -> dict[int, Work]:
         step, works = self._step, dict[int, Work]()
@@ -178,7 +200,7 @@ class Planner:
     def bound_traffic(self) -> DramBounds:
         """Lower bounds of the DRAM traffic of any plan."""
         sizes = self._sizes(self._whole)
-        return bound_traffic(self.values, self.styles, sizes, self._buffer_bytes)
+        return bound_traffic(self.values, self._whole_styles, sizes, self._buffer_bytes)
 
     def _separate(self) -> Plan:
         works = self._whole
@@ -213,7 +235,9 @@ class Planner:
             bytes_per_cycle=min(machine.dram_gb_s / machine.clock_ghz, _LANE_BYTES * machine.vector_lanes),
             slicing=slicing,
         )
-        groups = form_groups(step.executed, self.values, self.styles, self._aligned, products, limits, self._fences)
+        groups = form_groups(
+            step.executed, self.values, self.styles, self._aligned, products, limits, self._fences, self._units
+        )
         gathered = frozenset(position for group in groups for position in group.statistics)
         groups = tuple(self._overlapped(group, works, gathered) if group.sliced else group for group in groups)
         for group in groups:
@@ -383,7 +407,6 @@ class _Manners(NamedTuple):
 
     styles: list[Style]
     aligned: list[tuple[bool, ...]]
-    passes: list[tuple[int, ...]]
     twins: list[int]
     """The first op that is equal but for its layer."""
 
@@ -395,7 +418,7 @@ def _find_manners(ops: Sequence[Op]) -> _Manners:
     styles = [style_of(op) for op in ops]
     first: dict[Hashable, int] = {}
     twins = [first.setdefault(_likeness(op), position) for position, op in enumerate(ops)]
-    return _Manners(styles, [aligned_inputs(op) for op in ops], list(map(_passes, ops, styles)), twins)
+    return _Manners(styles, [aligned_inputs(op) for op in ops], twins)
 
 
 def _likeness(op: Op) -> Hashable:
@@ -403,11 +426,12 @@ def _likeness(op: Op) -> Hashable:
     tensors = tuple((tensor.elements, tensor.role) for tensor in (*op.inputs, *op.outputs))
     return (
         op.operator, op.kind, op.phase, op.layer == "", op.flops, op.gemm, op.convolution, len(op.inputs), tensors,
+        op.work, op.fixed_statistics,
     )  # fmt: skip
 
 
 def _passes(op: Op, style: Style) -> tuple[int, ...]:
-    """How often an op reads each input: a batch normalization needs the sums over its large ones first."""
+    """How often an op reads each input: a `norm` needs the sums over its large ones first."""
     if style != "norm":
         return (1,) * len(op.inputs)
     largest = max(tensor.elements for tensor in op.inputs)
