@@ -61,6 +61,7 @@ def op_cost(
     kernel_flops: float | None = None,
     utilization: float = 0.0,
     group: str = "",
+    algorithm: str = "",
 ) -> OpCost:
     """The cost of an op, with the intensity, the roof and the bound that follow from the figures.
 
@@ -85,6 +86,7 @@ def op_cost(
         bytes_sram=bytes_sram,
         flops=flops,
         utilization=utilization,
+        algorithm=algorithm,
         compute_s=compute_s,
         memory_s=memory_s,
         prefetched_s=prefetched_s,

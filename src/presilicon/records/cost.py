@@ -61,6 +61,8 @@ class OpCost(Struct, frozen=True, kw_only=True, gc=False):
     divided among its ops, and data that several of them load is charged to the first."""
     bytes_noc: float = 0.0
     """Bytes on the links between cores: data that crosses several counts on each."""
+    algorithm: str = ""
+    """The algorithm by which a product runs above the peak, because it multiplies less; empty for the plain one."""
 
     @property
     def flops_s(self) -> float:

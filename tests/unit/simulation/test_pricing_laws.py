@@ -282,3 +282,51 @@ def test_what_a_normalization_needs_at_once_is_in_the_buffer_or_read_twice(norm)
     shape = (2, 64 * 128 * 128) if isinstance(norm, nn.Softmax) else (2, 64, 128, 128)
     cost = simulate(inference(nn.Sequential(norm), *shape), design)
     assert dram_bytes(cost) >= 3 * 2 * 2 * 64 * 128 * 128
+
+
+CARDS = ("p100", "tpu-v2", "tpu-v3", "v100", "a100")
+
+
+@pytest.mark.parametrize("kind", CARDS)
+def test_no_product_runs_above_the_peak_unless_an_algorithm_says_why(kind) -> None:
+    design = load_design(kind)
+    draw = random.Random(kind)
+    for _ in range(6):
+        channels, kernel = draw.choice([64, 128, 256]), draw.choice([1, 3, 5])
+        model = nn.Sequential(
+            nn.Conv2d(channels, channels, kernel, padding=kernel // 2), nn.ReLU(), nn.Flatten(2), nn.Linear(784, 512)
+        )
+        graph = capture(model, torch.empty(draw.choice([16, 64]), channels, 28, 28))
+        for op, cost in zip(graph.ops, simulate(graph, design).ops, strict=False):
+            assert cost.compute_s <= cost.time_s * (1 + 1e-9)
+            if op.gemm is not None and cost.unit == "matrix":
+                peak = max(rate.tflops for rate in design.machine.matrix.values()) * 1e12
+                saved = 2.25 if cost.algorithm == "Winograd" else 1.0
+                assert cost.flops_s <= peak * saved * (1 + 1e-9)
+                assert saved == 1.0 or (op.convolution is not None and op.convolution.kernel == (3, 3))
+
+
+def test_plain_products_keep_to_the_rate_of_their_unit() -> None:
+    design = load_design("p100")
+    cost = simulate(capture(perceptron(3072, 768, 3072), torch.empty(8192, 3072)), design)
+    products = [op for op in cost.ops if op.utilization]
+    assert products
+    assert all(op.flops_s <= design.machine.matrix["float32"].tflops * 1e12 * (1 + 1e-9) for op in products)
+
+
+@pytest.mark.parametrize("cap_w", [350.0, 450.0, 600.0])
+def test_more_bandwidth_is_never_slower_under_a_power_cap(cap_w) -> None:
+    for gemm in (Gemm(64, 8192, 8192), Gemm(256, 4096, 4096)):
+        times = []
+        for gb_s in (1000.0, 2000.0, 4000.0, 4800.0, 6000.0):
+            settings = ["machine.measured=", f"machine.cap_w={cap_w}", f"machine.memory_gb_s={gb_s}"]
+            design = load_design("h200", settings, numerics="fp32")
+            cost = simulate_gemm(gemm, design)
+            assert cost.energy_j <= cap_w * cost.time_s * (1 + 1e-9)
+            times.append(cost.time_s)
+        assert all(more <= less * (1 + 2e-3) for less, more in pairwise(times))
+
+
+def test_a_power_cap_without_an_energy_model_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"cap_w = 40 is below power_w = 120"):
+        load_design("xeon-8t", ["machine.cap_w=40"])

@@ -132,6 +132,11 @@ class RooflineMachine(
         for name in self.energy.busy if self.energy else ():
             if name not in ACTIVITIES:
                 raise ConfigError(f'energy.busy: no class "{name}". Allowed: {", ".join(ACTIVITIES)}')
+        if self.energy is None and self.cap_w is not None and self.cap_w < self.power_w:
+            raise ConfigError(
+                f"cap_w = {self.cap_w:g} is below power_w = {self.power_w:g}, but without [machine.energy] it is not "
+                "known what power a step takes at a lower clock: give energy, or leave cap_w out"
+            )
         table = load_efficiency(self.measured).layers
         if table and table.is_processor and self.launch != "graph":
             raise ConfigError(

@@ -68,6 +68,10 @@ class Span(NamedTuple):
     """Part of `time_s` that does not depend on the work."""
     compute_s: float
     memory_s: float
+    least_s: float = 0.0
+    """Time that its multiplications need at least, at the peak."""
+    algorithm: str = ""
+    """The algorithm that needs fewer multiplications than the product has, where it runs at a rate above the peak."""
 
 
 def capped_clock(
@@ -105,12 +109,13 @@ def capped_clock(
 
 
 def _slowed(span: Span, clock: float) -> Span:
-    """A kernel at a lower clock; traffic takes as long as before."""
-    if clock == 1.0 or span.compute_s < span.memory_s:
+    """A kernel at a lower clock; traffic takes as long as before, until arithmetic takes longer."""
+    if clock == 1.0:
         return span
-    return Span(
-        span.fixed_s + (span.time_s - span.fixed_s) / clock, span.fixed_s, span.compute_s / clock, span.memory_s
-    )
+    compute_s, least_s = span.compute_s / clock, span.least_s / clock
+    longer = max(compute_s, span.memory_s) / max(span.compute_s, span.memory_s, 1e-300)
+    working_s = max((span.time_s - span.fixed_s) * max(longer, 1.0), least_s)
+    return span._replace(time_s=span.fixed_s + working_s, compute_s=compute_s, least_s=least_s)
 
 
 def kernel_seconds(kernel: Kernel, machine: RooflineMachine) -> Span:
@@ -125,7 +130,29 @@ def kernel_seconds(kernel: Kernel, machine: RooflineMachine) -> Span:
     for extra in kernel.extras:
         times = _measured(extra.features, 1, extra.size_bytes / _bytes_s(machine), machine, "")
         fixed_s, working_s = fixed_s + times[0], working_s + times[1]
-    return Span(fixed_s + working_s, fixed_s, compute_s, memory_s)
+    least_s, algorithm = 0.0, ""
+    if kernel.format:
+        peak_s = kernel.flops / (machine.matrix[kernel.format].tflops * 1e12)
+        saving = multiplications_saved(kernel)
+        algorithm = "Winograd" if saving > 1 and working_s < peak_s else ""
+        # A layer that was measured on this chip has its measured time; what is carried over must be possible here.
+        is_own = load_efficiency(machine.measured).peaks == machine.peaks
+        least_s = 0.0 if is_own else peak_s / saving
+        working_s = max(working_s, least_s)
+    return Span(fixed_s + working_s, fixed_s, compute_s, memory_s, least_s, algorithm)
+
+
+def multiplications_saved(kernel: Kernel) -> float:
+    """Multiplications of a product over those that a faster algorithm needs, where libraries have one.
+
+    Winograd's F(2x2, 3x3) multiplies 16 numbers for four results of nine products each (Lavin and Gray, CVPR 2016). It
+    is for 3 x 3 kernels that move by single pixels, outside of matrix units.
+    """
+    convolution = kernel.op.convolution
+    if convolution is None or kernel.format != "float32":
+        return 1.0
+    is_plain = {*convolution.stride, *convolution.dilation} == {1} and not convolution.transposed
+    return 36 / 16 if is_plain and convolution.kernel == (3, 3) else 1.0
 
 
 def _measured(
@@ -267,20 +294,21 @@ def _busy_w(kernel: Kernel, machine: RooflineMachine) -> float:
 def _op_cost(kernel: Kernel, span: Span, start_s: float, energy_j: float, machine: RooflineMachine) -> OpCost:
     peak = machine.matrix[kernel.format].tflops * 1e12 if kernel.format else max(_peak(machine), 1.0)
     busy = kernel.format and span.compute_s
+    saved = multiplications_saved(kernel) if span.algorithm else 1.0
     return op_cost(
         kernel.op,
         unit="matrix" if kernel.format else "vector",
         start_s=start_s,
         time_s=span.time_s,
         energy_j=energy_j,
-        compute_s=span.compute_s,
+        compute_s=min(span.compute_s, span.time_s),
         memory_s=span.memory_s,
         bytes_dram=min(kernel.traffic_bytes, span.time_s * _bytes_s(machine)),  # the rest comes from the cache
         dram_gb_s=machine.memory_gb_s,
         kernel_flops=kernel.flops,
         peak_flops_s=peak,
-        # Winograd's algorithm executes fewer multiplications than the product has.
-        utilization=min(1.0, kernel.flops / ((span.time_s - span.fixed_s) * peak)) if busy else 0.0,
+        utilization=min(1.0, kernel.flops / saved / ((span.time_s - span.fixed_s) * peak)) if busy else 0.0,
+        algorithm=span.algorithm,
     )
 
 
