@@ -40,6 +40,8 @@ class StepPrice(Struct, frozen=True, kw_only=True):
     measured: MeasuredBasis | None = None
     link_gb_s: float | None = None
     """Bandwidth between several chips, in one direction."""
+    host_s: float = 0.0
+    """Time that a host takes to launch the ops, during which the chip works."""
 
 
 def op_cost(

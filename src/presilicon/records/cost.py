@@ -189,6 +189,8 @@ class Cost(Struct, frozen=True, kw_only=True):
     """Samples of all chips whose gradients make one update of the weights."""
     link_gb_s: float | None = None
     """Bandwidth from each of several chips to the next, in one direction."""
+    host_s: float = 0.0
+    """Time that the host takes to launch the step's ops, during which the chip works; 0 where it launches none."""
 
     @property
     def batch_size(self) -> int:

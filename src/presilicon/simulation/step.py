@@ -85,6 +85,7 @@ def simulate(
         batch_per_chip=graph.batch_size,
         samples_per_update=rule.samples_per_update(rule.chips * graph.batch_size),
         link_gb_s=price.link_gb_s,
+        host_s=price.host_s,
     )
 
 

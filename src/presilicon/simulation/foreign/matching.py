@@ -73,7 +73,8 @@ def put_times(cost: Cost, matched: MatchedTimes) -> tuple[Cost, Coverage]:
     """The cost with the matched times in place of ours, and their share of it.
 
     Ops keep their order and the gaps between them. Ops that overlap (in a pipeline) do so row by row; the step ends
-    with the longest row and the wait after it. A time for the whole step stretches gaps as well as ops. An op with a
+    with the longest row and the wait after it. A time for the whole step stretches gaps as well as ops. Gaps in which
+    a chip waits for its host shrink or grow: the step takes as long as the slower of the two. An op with a
     given time, bound by `given`, computes for the same share of it as of ours, or in all of it if its cycles are other
     ones; our own figures change nothing.
 
@@ -164,6 +165,9 @@ def _put_energies(
     if whole is not None and whole.given.energy_j is None:
         waited_s = max(0.0, cost.time_s - _busy_s(cost.ops))
         changed_j += min(rest_j, rate_w * waited_s) * (whole.waits - 1)
+    elif whole is None and cost.host_s:
+        before_s, after_s = _host_waits(cost, matched)
+        changed_j += min(rest_j, rate_w * before_s) * (after_s / before_s - 1) if before_s else rate_w * after_s
     elif whole is not None and whole.given.energy_j is not None:
         given_j += rest_j * whole.rest
         replaced_j += rest_j
@@ -176,7 +180,10 @@ def _put_energies(
 def _lay_out(cost: Cost, matched: MatchedTimes) -> tuple[list[OpCost], float]:
     """The ops with their new times and starts, and the end of the step."""
     whole = matched.whole
-    waits = 1.0 if whole is None else whole.waits
+    waits, late_s = (1.0 if whole is None else whole.waits), 0.0
+    if whole is None and cost.host_s:
+        before_s, host_waits_s = _host_waits(cost, matched)
+        waits, late_s = (host_waits_s / before_s, 0.0) if before_s else (1.0, host_waits_s)
     old_s: dict[int, float] = defaultdict(float)
     now_s: dict[int, float] = defaultdict(float)
     lanes, placed = cost.lanes(), list(cost.ops)
@@ -191,8 +198,15 @@ def _lay_out(cost: Cost, matched: MatchedTimes) -> tuple[list[OpCost], float]:
         placed[position] = new
     if whole is not None and len(matched.ops) == sum(op.name in matched.ops for op in placed):
         return placed, whole.given.time_s
-    after_s = max(0.0, cost.time_s - max(old_s.values(), default=0.0)) * waits
-    return placed, max(now_s.values(), default=0.0) + after_s
+    after_s = max(0.0, cost.time_s - max(old_s.values(), default=0.0)) * (1.0 if whole is None else waits)
+    return placed, max(now_s.values(), default=0.0) + late_s + after_s
+
+
+def _host_waits(cost: Cost, matched: MatchedTimes) -> tuple[float, float]:
+    """Seconds for which the chip waits for its host, with our times and with the matched ones."""
+    matches = ((op, matched.ops.get(op.name)) for op in cost.ops)
+    given_s = sum(op.time_s if match is None else match.time_s for op, match in matches)
+    return max(cost.host_s - _busy_s(cost.ops), 0.0), max(cost.host_s - given_s, 0.0)
 
 
 def _retimed(op: OpCost, match: OpTime, start_s: float) -> OpCost:

@@ -57,6 +57,7 @@ def price_roofline(step: MachineStep, machine: RooflineMachine) -> StepPrice:
         energy_by_component_j=components,
         measured=measured,
         link_gb_s=_link_gb_s(machine) if machine.chips > 1 else None,
+        host_s=sum(_host_times(kernels, machine)) + _host_step_s(machine),
     )
 
 
@@ -200,11 +201,8 @@ def _timeline(kernels: Sequence[Kernel], spans: list[Span], machine: RooflineMac
     takes as long as the slower of the two, and kernels that wait for the host have gaps before them.
     """
     device_s = sum(span.time_s for span in spans)
-    if machine.launch == "graph":
-        host_s = [0.0] * len(kernels)
-    else:
-        host_s = [host_seconds(kernel, machine) for kernel in kernels]
-    step_s = max(device_s, sum(host_s) + (0.0 if machine.launch == "graph" else machine.host.step_us * MICRO))
+    host_s = _host_times(kernels, machine)
+    step_s = max(device_s, sum(host_s) + _host_step_s(machine))
     gap = (step_s - device_s) / sum(host_s) if sum(host_s) else 0.0
     starts, now = [], 0.0
     for span, issue_s in zip(spans, host_s, strict=True):
@@ -212,6 +210,15 @@ def _timeline(kernels: Sequence[Kernel], spans: list[Span], machine: RooflineMac
         starts.append(now)
         now += span.time_s
     return starts, step_s
+
+
+def _host_times(kernels: Sequence[Kernel], machine: RooflineMachine) -> list[float]:
+    """Seconds that the host takes to launch each kernel; none where a captured graph launches them."""
+    return [0.0 if machine.launch == "graph" else host_seconds(kernel, machine) for kernel in kernels]
+
+
+def _host_step_s(machine: RooflineMachine) -> float:
+    return 0.0 if machine.launch == "graph" else machine.host.step_us * MICRO
 
 
 def _basis(kernels: Sequence[Kernel], spans: Sequence[Span], machine: RooflineMachine) -> MeasuredBasis | None:

@@ -371,12 +371,16 @@ class TestEveryMachine:
         path.write_text(json.dumps({"ops": [{"op": op.name, "time_s": op.time_s * factor} for op in some]}))
         ours, theirs, coverage = put(graph, path, design=design)
         assert theirs.time_s >= 0
-        assert (theirs.time_s >= ours.time_s) == (factor > 1)
+        if ours.host_s:  # the chip waits for its host as before
+            assert theirs.time_s == pytest.approx(ours.host_s)
+        else:
+            assert (theirs.time_s >= ours.time_s) == (factor > 1)
         assert (theirs.energy_j >= ours.energy_j) == (factor > 1)
         assert min(op.energy_j for op in theirs.ops) >= 0
         assert min(theirs.energy_by_component_j.values()) >= 0
         ours_rest_j, rest_j = (each.energy_j - sum(op.energy_j for op in each.ops) for each in (ours, theirs))
-        assert rest_j == pytest.approx(ours_rest_j, abs=1e-9 * ours.energy_j)
+        if not ours.host_s:
+            assert rest_j == pytest.approx(ours_rest_j, abs=1e-9 * ours.energy_j)
         assert 0 <= coverage.time_share <= 1
 
 
@@ -411,3 +415,17 @@ def test_times_a_little_longer_than_ours_change_utilization_as_little(name) -> N
         assert theirs.utilization == pytest.approx(ours.utilization / factor)
         assert coverage.ops_given == len(ours.ops)
         assert (theirs == ours) == (factor == 1.0)
+
+
+@pytest.mark.parametrize("slower", [0.1, 1.0, 2.0, 10.0, 1000.0])
+@pytest.mark.parametrize("launch", ["eager", "graph", "compile"])
+def test_replaced_times_on_a_card_are_priced_with_its_host(slower, launch) -> None:
+    graph = capture_workload(load_workload("digits-mlp"), 32)
+    cost = simulate(graph, load_design("h200", [f"machine.launch={launch}"]))
+    entries = tuple(ForeignTime(names=(op.name,), time_s=slower * op.time_s, place="test") for op in cost.ops)
+    times = ForeignTimes(source="test", kind="presilicon", matching="op", entries=entries)
+    theirs, _ = put_times(cost, match_times(graph, cost, times))
+    device_s = slower * sum(op.time_s for op in cost.ops)
+    assert theirs.time_s == pytest.approx(max(device_s, cost.host_s))
+    assert launch == "graph" or cost.host_s > 0
+    assert max(op.end_s for op in theirs.ops) <= theirs.time_s * (1 + 1e-9)
