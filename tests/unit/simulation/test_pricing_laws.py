@@ -2,6 +2,7 @@
 
 import random
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -13,6 +14,7 @@ from presilicon.base import ConfigError
 from presilicon.designs import Design, MachineStep, StepFormats, load_design
 from presilicon.records import Cost, Gemm, Op, OperatorWork, StepFacts, StepGraph, TensorRef
 from presilicon.simulation import executed_ops, simulate, simulate_gemm
+from presilicon.simulation.caterpillar.pricing import pipeline_of
 from presilicon.simulation.cores.description import Cores
 from presilicon.simulation.systolic.memories import Memory
 from presilicon.simulation.systolic.plan import Planner
@@ -330,3 +332,30 @@ def test_more_bandwidth_is_never_slower_under_a_power_cap(cap_w) -> None:
 def test_a_power_cap_without_an_energy_model_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"cap_w = 40 is below power_w = 120"):
         load_design("xeon-8t", ["machine.cap_w=40"])
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_the_weights_of_a_pipeline_stage_fit_its_own_cores_or_are_fetched(seed) -> None:
+    draw = random.Random(seed)
+    widths = [draw.choice([64, 256, 1024]) for _ in range(4)]
+    graph = capture(perceptron(*widths), torch.empty(4, widths[0]), optimizer=partial(torch.optim.SGD, lr=0.1))
+    preset = load_design("caterpillar-small")
+    parameter_kib = 2 * graph.parameter_elements / 1024
+    machine = replace(preset.machine, schedule="pipelined", cores=8, mem_a_kib=1.2 * parameter_kib / 8 / 16, nr=4)
+    design = replace(preset, machine=machine)
+    formats = StepFormats(design.numerics, StepFacts(), graph)
+    step = MachineStep(
+        graph=graph, executed=executed_ops(graph, formats, StepFacts()), design=design, formats=formats,
+        technology=design.technology, convention="exact",
+    )  # fmt: skip
+    pipeline, costs = pipeline_of(step, machine), simulate(graph, design).ops
+    fetched = 0
+    for stage, cores in enumerate(pipeline.cores):
+        ops = [op for op in graph.ops if pipeline.stage_of[op.index] == stage]
+        weights = {tensor.id: tensor for op in ops for tensor in op.inputs if tensor.role == "weight"}
+        size = sum(formats.bytes_of(tensor, "") for tensor in weights.values())
+        moved = sum(costs[op.index].bytes_dram for op in ops)
+        if size > cores * 16 * machine.mem_a_kib * 1024:
+            fetched += 1
+            assert moved >= graph.batch_size * size
+    assert fetched

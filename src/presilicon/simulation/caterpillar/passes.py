@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from math import ceil
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,6 +11,7 @@ from presilicon.base import ConfigError
 from presilicon.designs import MachineStep
 from presilicon.records import Gemm, Op, Role, TensorRef
 from presilicon.simulation.caterpillar.machine import CaterpillarMachine
+from presilicon.simulation.caterpillar.pipeline import Pipeline
 from presilicon.simulation.caterpillar.products import Bits, Moves, product_moves, update_moves
 from presilicon.simulation.memory import Course, Holding, find_holdings, held_by_part
 
@@ -28,6 +30,16 @@ class OpPass(Struct, frozen=True, kw_only=True):
     bytes_dram: float
 
 
+class Kept(NamedTuple):
+    """What the memories of some cores hold."""
+
+    mem_a_bytes: float
+    weights: bool
+    """Whether weights, their copies and optimizer state stay in MEM A."""
+    activations: bool
+    """Whether everything else stays, too."""
+
+
 class PassPlanner:
     """Plans the passes of a step's ops, by samples or by batches, and the data that stays in the PEs' memories.
 
@@ -35,9 +47,18 @@ class PassPlanner:
     """
 
     def __init__(
-        self, step: MachineStep, machine: CaterpillarMachine, *, delays: Mapping[str, int] | None = None
+        self,
+        step: MachineStep,
+        machine: CaterpillarMachine,
+        *,
+        delays: Mapping[str, int] | None = None,
+        pipeline: Pipeline | None = None,
     ) -> None:
-        """In a pipeline, `delays` says for how many samples the activations of a layer wait for their errors."""
+        """In a pipeline, `delays` says for how many samples the activations of a layer wait for their errors.
+
+        Layers keep their data in the memories of their own cores. Without a `pipeline`, cores are not allotted yet, and
+        only the cycles of passes are meant.
+        """
         self.step, self.machine = step, machine
         by_samples = machine.schedule != "minibatch"
         self.samples = max(step.graph.samples_per_pass, 1) if by_samples else 1
@@ -45,12 +66,23 @@ class PassPlanner:
         self.fused = {} if machine.schedule == "minibatch" else self._fused_updates()
         self.written = {tensor.id for op in step.executed for tensor in op.outputs}
         self.fetched: set[int] = set()
-        one_port, two_port = machine.pes * machine.mem_a_kib * 1024, machine.pes * machine.mem_b_kib * 1024
-        self.mem_a_bytes = one_port
-        permanent = self._permanent_bytes()
-        self.keeps_weights = permanent <= one_port
-        rest = self._peak_bytes() if delays is None else permanent + self._waiting_bytes(delays)
-        self.keeps_activations = rest <= one_port + two_port
+        self.pipeline = pipeline
+        self.homes = self._homes()
+        self.stages = [
+            self._keep(number, cores, delays)
+            for number, cores in enumerate((machine.cores,) if pipeline is None else pipeline.cores)
+        ]
+
+    def _keep(self, stage: int, cores: int, delays: Mapping[str, int] | None) -> Kept:
+        """What the memories of a stage's cores hold of its data."""
+        pes, machine = cores * self.machine.nr**2, self.machine
+        mem_a_bytes, mem_b_bytes = pes * machine.mem_a_kib * 1024, pes * machine.mem_b_kib * 1024
+        permanent = self._permanent_bytes(stage)
+        rest = self._peak_bytes() if delays is None else permanent + self._waiting_bytes(delays, stage)
+        return Kept(mem_a_bytes, permanent <= mem_a_bytes, rest <= mem_a_bytes + mem_b_bytes)
+
+    def _stage_of(self, op: Op) -> int:
+        return 0 if self.pipeline is None else self.pipeline.stage_of[op.index]
 
     def plan(self, op: Op, cores: int) -> OpPass:
         """A pass of `op` on `cores` cores. Ops must be planned in order: a batch is fetched when it is first used."""
@@ -126,10 +158,14 @@ class PassPlanner:
             mem_a = 2 * self.step.formats.bytes_of(TensorRef(gradient.id, gradient.shape, "master"), op.layer)
         inputs = [tensor for tensor in op.inputs if tensor.id not in self.written and tensor.id not in self.fetched]
         self.fetched |= {tensor.id for tensor in inputs}
-        total = 0.0
-        if not self.keeps_weights:
-            total += mem_a * (slices if mem_a > self.mem_a_bytes else 1)
-        if not self.keeps_activations:
+        total, kept = 0.0, self.stages[self._stage_of(op)]
+        if op.phase == "update" and not op.layer:  # it rounds the weights of all layers
+            sizes = [self._permanent_bytes(number) for number in range(len(self.stages))]
+            fetched = sum(size for size, own in zip(sizes, self.stages, strict=True) if not own.weights)
+            total += mem_a * fetched / max(sum(sizes), 1e-300)
+        elif not kept.weights:
+            total += mem_a * (slices if mem_a > kept.mem_a_bytes else 1)
+        if not kept.activations:
             total += mem_b
         else:
             batch = [tensor for tensor in inputs if tensor.role == "activation"]
@@ -155,11 +191,22 @@ class PassPlanner:
                 fused[op.index] = using[0].index
         return fused
 
-    def _permanent_bytes(self) -> float:
+    def _permanent_bytes(self, stage: int) -> float:
+        """Bytes of the weights, their copies and the optimizer state of a stage."""
         formats, graph = self.step.formats, self.step.graph
         masters = [TensorRef(tensor.id, tensor.shape, "master") for tensor in graph.parameters]
         copies = graph.parameters if formats.copies_weights else ()
-        return sum(formats.bytes_of(tensor, "") for tensor in (*masters, *copies, *graph.state))
+        own = (tensor for tensor in (*masters, *copies, *graph.state) if self.homes.get(tensor.id, 0) == stage)
+        return sum(formats.bytes_of(tensor, "") for tensor in own)
+
+    def _homes(self) -> dict[int, int]:
+        """The stage of each storage that an op of a layer uses."""
+        homes: dict[int, int] = {}
+        for op in self.step.executed:
+            if op.layer and self.pipeline is not None:
+                for tensor in (*op.inputs, *op.outputs):
+                    homes.setdefault(tensor.id, self._stage_of(op))
+        return homes
 
     def _peak_bytes(self) -> float:
         """Peak memory of a pass: one sample's activations, without gradients that are never stored."""
@@ -172,12 +219,12 @@ class PassPlanner:
         ]
         return max((sum(sizes) for sizes in held_by_part(holdings, len(step.executed))), default=0.0)
 
-    def _waiting_bytes(self, delays: Mapping[str, int]) -> float:
+    def _waiting_bytes(self, delays: Mapping[str, int], stage: int) -> float:
         """Activations that wait for their errors: those of samples within a layer's delay and the current one."""
         return sum(
             self.step.formats.bytes_of(op.inputs[0], op.layer, op.phase) / self.samples * (delays.get(op.layer, 0) + 1)
             for op in self.step.executed
-            if op.phase == "weight_grad" and op.gemm is not None
+            if op.phase == "weight_grad" and op.gemm is not None and self._stage_of(op) == stage
         )
 
 

@@ -43,7 +43,7 @@ def price_caterpillar(step: MachineStep, machine: CaterpillarMachine) -> StepPri
 
     An op takes the longer of its cycles and its DRAM traffic. Weights, their copies and optimizer state stay in the PEs
     if they fit in all MEM A together, and so does everything else if it fits in all memories; then only the batch is
-    fetched.
+    fetched. In a pipeline, the memories of a layer are those of its own cores.
     """
     if step.convention != "exact":
         raise ConfigError(
@@ -98,8 +98,8 @@ def _place_in_turn(step: MachineStep, machine: CaterpillarMachine) -> list[Place
 
 
 def _place_in_pipeline(step: MachineStep, machine: CaterpillarMachine) -> tuple[list[Placed], float]:
-    pipeline = pipeline_of(step, machine)
-    planner, placed = PassPlanner(step, machine, delays=machine.update_rule.delays(step.graph)), []
+    pipeline, placed = pipeline_of(step, machine), []
+    planner = PassPlanner(step, machine, delays=machine.update_rule.delays(step.graph), pipeline=pipeline)
     starts = [0.0] * len(pipeline.layers)
     for op in step.executed:
         stage = pipeline.stage_of[op.index]
