@@ -359,3 +359,92 @@ def test_the_weights_of_a_pipeline_stage_fit_its_own_cores_or_are_fetched(seed) 
             fetched += 1
             assert moved >= graph.batch_size * size
     assert fetched
+
+
+@pytest.mark.parametrize("parallel", ["data", "tile", "layer"])
+@pytest.mark.parametrize("seed", range(3))
+def test_arithmetic_takes_the_same_energy_however_a_step_is_divided(parallel, seed) -> None:
+    draw = random.Random(seed)
+    model = perceptron(*(draw.choice([60, 100, 128, 200]) for _ in range(4)))
+    graph = capture(model, torch.empty(15 * 4, model[0].in_features), accumulate=4)
+    memory, machine = Memory(name="buffer", kib=1024), {"rows": 16, "cols": 16, "fusion": "ops"}
+    alone, divided = (
+        simulate(graph, with_memories(memory, **machine, cores=Cores(count=count, pj_bit_hop=0.1, parallel=parallel)))
+        for count in (1, draw.choice([4, 8]))
+    )
+    for component in ("mac", "register", "vector"):
+        joules = divided.energy_by_component_j[component]
+        assert joules == pytest.approx(alone.energy_by_component_j[component], rel=1e-9), component
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_array_loads_a_shared_operand_for_every_product(seed) -> None:
+    draw = random.Random(seed)
+    count, size = draw.choice([4, 16]), draw.choice([64, 128])
+    operands = [TensorRef(number, (count, size, size), "activation") for number in range(3)]
+
+    def product(right: TensorRef) -> StepGraph:
+        op = Op(
+            index=0, name="bmm", kind="gemm", operator="aten.bmm.default", phase="forward", layer="l",
+            inputs=(operands[0], right), outputs=(operands[2],), flops=2 * count * size**3,
+            gemm=Gemm(size, size, size, count),
+        )  # fmt: skip
+        return StepGraph(name="one", batch_size=count, ops=(op,))
+
+    design = load_design("bf16-systolic")
+    apart, shared = (
+        simulate(product(TensorRef(1, shape, "activation")), design) for shape in ((count, size, size), (1, size, size))
+    )
+    assert shared.ops[0].cycles == apart.ops[0].cycles
+    # The same tiles enter the array; only DRAM brings the shared one once.
+    spared = apart.bytes_dram - shared.bytes_dram
+    assert shared.ops[0].bytes_sram == pytest.approx(apart.ops[0].bytes_sram - spared)
+
+
+def test_the_gradient_of_a_transposed_kernel_reads_what_that_of_its_mirror_does() -> None:
+    plain = nn.Conv2d(32, 64, 3, stride=2, padding=1, bias=False)
+    turned = nn.ConvTranspose2d(64, 32, 3, stride=2, padding=1, output_padding=1, bias=False)
+    design = load_design("bf16-systolic", ["machine.fusion=none"])
+
+    def gradient(model: nn.Module, *shape: int) -> tuple[int, float]:
+        graph = capture(model, torch.empty(*shape))
+        costs = [simulate(graph, design).ops[op.index] for op in graph.ops if op.gemm and op.phase == "weight_grad"]
+        return costs[0].cycles, costs[0].bytes_sram
+
+    ours, theirs = gradient(plain, 2, 32, 28, 28), gradient(turned, 2, 64, 14, 14)
+    assert ours[0] == theirs[0]
+    assert ours[1] == pytest.approx(theirs[1], rel=0.01)
+
+
+@pytest.mark.parametrize("kind", ["eyeriss", "bf16-systolic"])
+def test_a_convolution_of_depth_one_is_a_flat_one(kind) -> None:
+    design = load_design(kind)
+    flat = simulate(capture(nn.Conv2d(16, 32, 3, padding=1), torch.empty(4, 16, 28, 28)), design)
+    deep = simulate(capture(nn.Conv3d(16, 32, (1, 3, 3), padding=(0, 1, 1)), torch.empty(4, 16, 1, 28, 28)), design)
+    for one, other in zip(flat.ops, deep.ops, strict=True):
+        figures = (
+            (cost.cycles, cost.bytes_dram, cost.bytes_sram, pytest.approx(cost.energy_j)) for cost in (one, other)
+        )
+        assert next(figures) == next(figures), one.name
+
+
+def test_slices_take_what_their_own_mapping_does() -> None:
+    # A product in as many slices takes as long, whatever the share of the buffer that unfused products have.
+    seen = 0
+    for seed in range(4):
+        draw = random.Random(seed)
+        graph = capture(perceptron(128, *(draw.choice([128, 256, 1024]) for _ in range(3))), torch.empty(64, 128))
+        design = load_design("bf16-systolic", ["machine.sram_kib=256", "machine.transpose=transposer"])
+        whole, half = planner_of(graph, design).plans()
+        sliced = [
+            {
+                (position, group.slices): plan.works[position].cycles
+                for group in plan.groups
+                for position in group.sliced
+            }
+            for plan in (whole, half)
+        ]
+        for key in sliced[0].keys() & sliced[1].keys():
+            assert sliced[0][key] == sliced[1][key]
+            seen += 1
+    assert seen

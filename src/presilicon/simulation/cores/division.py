@@ -102,14 +102,16 @@ class Division:
         """The price of the whole step, all cores together."""
         plan, spans = choose_plan(self._planner, self._machine, self._rates, self._network_s)
         bounds = self._planner.bound_traffic()
-        price = price_plan(self._share, plan, spans, self._machine, self._rates, bounds)
-        exchanges, used = self._exchanges(plan), self._network.count
+        shares = [_times(*pair) for pair in zip(self._step.executed, self._share.executed, strict=True)]
+        used = self._network.count
+        price = price_plan(self._share, plan, spans, self._machine, self._rates, bounds, shares, used)
+        exchanges = self._exchanges(plan)
         ops = [self._whole_op(own, position, exchanges[position]) for position, own in enumerate(price.ops)]
         for group, span, network_s in zip(plan.groups, spans, self._network_s(plan), strict=True):
             if network_s >= span.time_s > 0:
                 for position in group.members:
                     ops[position] = replace(ops[position], bound="network")
-        components = {name: used * joules for name, joules in price.energy_by_component_j.items()}
+        components = price.energy_by_component_j
         components["network"] = sum(own.links_sum for own in exchanges) * self._hop_byte_j
         components[self._rates.buffers[-1].name] += 2 * sum(own.received for own in exchanges) * self._rates.sram_byte_j
         loads = sum((own.links for own in exchanges), self._nothing.links)
@@ -142,7 +144,7 @@ class Division:
         energy_j = exchange.links_sum * self._hop_byte_j + 2 * exchange.received * self._rates.sram_byte_j
         return replace(
             own,
-            energy_j=used * own.energy_j + energy_j,
+            energy_j=own.energy_j + energy_j,
             bytes_dram=used * own.bytes_dram,
             bytes_sram=used * own.bytes_sram + 2 * exchange.received,
             bytes_noc=exchange.links_sum,
@@ -239,6 +241,13 @@ class Division:
             ).cycles
             for own in (STATIONARY if flow == "best" else (flow,))
         )
+
+
+def _times(whole: Op, share: Op) -> float:
+    """How many times the arithmetic of a core's share an op has."""
+    if whole.gemm is not None and share.gemm is not None:
+        return whole.gemm.macs / max(share.gemm.macs, 1)
+    return whole.flops / max(share.flops, 1)
 
 
 def _add(traffic: Traffic, sizes: Sequence[float]) -> Exchange:

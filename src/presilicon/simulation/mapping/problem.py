@@ -54,7 +54,7 @@ class Contraction(Struct, frozen=True, kw_only=True):
         """A product of a captured step; the result depends on its phase."""
         assert op.gemm is not None
         result = RESULTS[op.phase]
-        if op.convolution is not None and len(op.convolution.kernel) <= 2:
+        if op.convolution is not None:
             return cls._of_convolution(op.convolution, result)
         gemm = op.gemm
         match result:
@@ -68,20 +68,33 @@ class Contraction(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def _of_convolution(cls, convolution: Convolution, result: Tensor) -> "Contraction":
-        """A transposed convolution is a convolution whose inputs and outputs have changed places."""
+        """A transposed convolution is a convolution whose inputs and outputs have changed places.
+
+        Slices along the depth of a 3-D one are further samples, and those of its kernel further channels, so that what
+        neighbouring windows share along the depth is fetched for each of them.
+        """
         into, out = convolution.in_channels, convolution.out_channels
-        small = convolution.output_size
+        small, large = convolution.output_size, convolution.input_size
         if convolution.transposed:
-            into, out, small = out, into, convolution.input_size
+            into, out, small, large = out, into, large, small
             result = {"X": "Y", "Y": "X", "W": "W"}[result]  # type: ignore[assignment]
-        groups = convolution.groups
-        one = (1,) * (2 - len(small))
+        groups, extra = convolution.groups, len(small) - 2
+        depth, kernel_depth = (prod(sizes[: max(extra, 0)]) for sizes in (small, convolution.kernel))
+        one = (1,) * -extra
+        plane = slice(max(extra, 0), None)
         return cls(
-            sizes=(groups, convolution.batch, out // groups, into // groups, *one, *small, *one, *convolution.kernel),  # type: ignore[arg-type]
+            sizes=(  # type: ignore[arg-type]
+                groups,
+                convolution.batch * depth,
+                out // groups,
+                into // groups * kernel_depth,
+                *(*one, *small[plane]),
+                *(*one, *convolution.kernel[plane]),
+            ),
             result=result,
-            stride=(*one, *convolution.stride),  # type: ignore[arg-type]
-            dilation=(*one, *convolution.dilation),  # type: ignore[arg-type]
-            input_size=(*one, *(convolution.output_size if convolution.transposed else convolution.input_size)),  # type: ignore[arg-type]
+            stride=(*one, *convolution.stride[plane]),  # type: ignore[arg-type]
+            dilation=(*one, *convolution.dilation[plane]),  # type: ignore[arg-type]
+            input_size=(*one, *large[plane]),  # type: ignore[arg-type]
         )
 
     @property

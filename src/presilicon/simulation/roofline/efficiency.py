@@ -54,6 +54,9 @@ class KernelGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
             raise ValueError(f"every point must have {len(self.scales)} axes, as many as there are scales")
         if not all(self.known.values()):
             raise ValueError("known: a layer must have at least one batch size")
+        for layer, pairs in self.known.items():
+            if any(after <= before for (before, _), (after, _) in pairwise(pairs)):
+                raise ValueError(f'known, "{layer}": batch sizes must rise from one to the next')
 
 
 class Peaks(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,18 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from presilicon.base import ConfigError, FormatError
-from presilicon.designs import Design, Label, Machine, MachineStep, Numerics, StepPrice, Technology, UpdateRule
+from presilicon.designs import (
+    Design,
+    Label,
+    Machine,
+    MachineStep,
+    Numerics,
+    StepPrice,
+    Technology,
+    UpdateRule,
+    design_names,
+    load_design,
+)
 from presilicon.formats import Format, MacUnit, parse
 from presilicon.records import Area
 from presilicon.simulation.roofline.efficiency import Peaks, load_efficiency
@@ -167,6 +178,13 @@ class RooflineMachine(
         if self.chips > 1 and self.link_gb_s is None:
             guess = f"the link between chips is a guess of {GUESSED_LINK_GB_S:g} GB/s: give machine.link_gb_s"
             remarks = (*remarks, guess)
+        rated_w = _rated_w(self)
+        if rated_w not in (None, self.power_w):
+            remarks = (
+                *remarks,
+                f"power_w = {self.power_w:g} makes this another chip than {self.measured} with {rated_w:g} W: all "
+                "energies scale with it; a limit on the power of the same chip is cap_w",
+            )
         if self.energy and any(not rate.pj_per_flop for rate in self.matrix.values()):
             free = ", ".join(name for name, rate in self.matrix.items() if not rate.pj_per_flop)
             remarks = (*remarks, f"no energy of arithmetic in {free} is given (pj_per_flop): it is left out")
@@ -204,6 +222,15 @@ class RooflineMachine(
                 "give it numerics that one of them holds"
             )
         return max(fitting, key=lambda entry: entry[1].tflops)
+
+
+def _rated_w(machine: RooflineMachine) -> float | None:
+    """The rated power of the packaged chip whose own measured layers a machine has; None if it is another chip."""
+    if machine.measured not in design_names():
+        return None
+    packaged = load_design(machine.measured).machine
+    is_same = isinstance(packaged, RooflineMachine) and packaged.peaks == machine.peaks
+    return packaged.power_w if is_same else None
 
 
 def _holds(unit: Format, operand: Format) -> bool:

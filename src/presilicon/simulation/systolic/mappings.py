@@ -81,11 +81,9 @@ def describe_product(
     a_format, b_format = (formats.format_of(tensor.role, op.layer, op.phase) for tensor in (a, b))
     transposes = op.phase == "input_grad" and b.role == "weight"
     held = _element_bytes(op, gemm, operands.copies, a_format, b_format, mac.widest_sum)
-    # im2col reads an input element once for each kernel position, so the array sees m * k of them.
+    # An element that im2col spreads out, or that several products of a batch share, enters the array for each of them.
     streamed = ElementBytes(
-        a_format.bits_per_element / 8,
-        operands.copies[1] * formats.bytes_of(b, op.layer, op.phase) / max(gemm.count * gemm.k * gemm.n, 1),
-        mac.widest_sum.bits_per_element / 8,
+        a_format.bits_per_element / 8, b_format.bits_per_element / 8, mac.widest_sum.bits_per_element / 8
     )
     packed, on_chip = gemm, operands.on_chip
     if zeros == "weights":

@@ -15,6 +15,9 @@ from presilicon.simulation.systolic.machine import SystolicMachine
 from presilicon.simulation.systolic.plan import Plan, Planner
 from presilicon.simulation.systolic.work import Rates, systolic_rates
 
+_ARITHMETIC = ("mac", "vector", "register")
+"""Components of the energy that depend on the arithmetic of an op alone."""
+
 
 class Demand(Struct, frozen=True, kw_only=True, gc=False):
     """Demand of a group of ops for the resources that work in parallel."""
@@ -158,8 +161,14 @@ def price_plan(
     machine: SystolicMachine,
     rates: Rates,
     bounds: DramBounds,
+    shares: Sequence[float] | None = None,
+    cores: int = 1,
 ) -> StepPrice:
-    """The price of every op of a plan on its timeline."""
+    """The price of every op of a plan on its timeline.
+
+    For the busiest of several `cores`, joules are those of all: `shares` says how many times its part of the arithmetic
+    an op has, which is less than there are cores where it divides unevenly.
+    """
     memories = (buffer.name for buffer in rates.buffers)
     components = dict.fromkeys(("mac", "vector", "register", *memories, "dram"), 0.0)
     bytes_s, cycle_s = machine.dram_gb_s * 1e9, 1e-9 / machine.clock_ghz
@@ -178,6 +187,9 @@ def price_plan(
             energy = work.energy_j(rates, own_s * scale, moved)
             if rates.forgetful:
                 energy["refresh"] = refreshed_j * own_s * scale / span.time_s if span.time_s else 0.0
+            if shares is not None:
+                times = dict.fromkeys(_ARITHMETIC, shares[at])
+                energy = {name: joules * times.get(name, cores) for name, joules in energy.items()}
             for component, joules in energy.items():
                 components[component] = components.get(component, 0.0) + joules
             costs[at] = op_cost(

@@ -67,12 +67,12 @@ def array_work(
     buffers = _shared(rates.buffers, share)
     mapped = map_product(product, op.phase, machine, step.convention, rates, buffers)
     a_loads, b_loads, spills = mapped.price.dram_bytes(mapped.task)
-    cycles, traffic = mapped.cycles, dict(mapped.price.traffic)
+    traffic, extra_cycles, extra_sram = dict(mapped.price.traffic), 0, 0.0
     if step.convention == "exact" and resident is not None and resident == _resident_weights(op, machine, formats):
         on_reduction, across = lanes_of(machine, product.in_place)
         tile = _last_tile(gemm, mapped.array, on_reduction * product.unit.lanes, across)
         saved = tile * product.b.bits_per_element / 8
-        cycles -= machine.rows
+        extra_cycles -= machine.rows
         b_loads -= saved * operands.in_dram[1]
         traffic[next(buffer.name for buffer in buffers if _RIGHT in buffer.holds)] -= saved * operands.right.on_chip
     register_bits = product.register_bits(mapped.dataflow)
@@ -81,9 +81,10 @@ def array_work(
         copy_bytes = product.streamed.totals(gemm)[_RIGHT]
         writes = transposer_writes(gemm.n, gemm.k, machine.rows, machine.cols, gemm.count)
         register_bits += writes * product.b.bits_per_element
-        cycles += transposer_cycles(gemm.n, gemm.k, machine.rows, machine.cols, gemm.count)
-        bytes_sram += 2 * copy_bytes
+        extra_cycles += transposer_cycles(gemm.n, gemm.k, machine.rows, machine.cols, gemm.count)
+        extra_sram = 2 * copy_bytes
         spills += 2 * copy_bytes if copy_bytes / gemm.count > buffers[-1].usable_bytes else 0.0
+    cycles = mapped.cycles + extra_cycles
     return Work(
         unit="array",
         cycles=cycles,
@@ -92,7 +93,9 @@ def array_work(
         loads=(a_loads, b_loads, *(formats.bytes_of(tensor, op.layer) for tensor in op.inputs[2:])),
         stores=tuple(formats.written_bytes(tensor, op.layer) for tensor in op.outputs),
         spills=spills,
-        bytes_sram=bytes_sram,
+        bytes_sram=bytes_sram + extra_sram,
+        extra_cycles=extra_cycles,
+        extra_sram=extra_sram,
         inner_bytes=traffic,
         coded_bytes=_coded_bytes(product, mapped, operands),
         peak_flops_s=2e9 * machine.rows * machine.cols * product.unit.lanes * machine.clock_ghz / product.passes,

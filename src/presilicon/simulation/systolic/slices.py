@@ -66,10 +66,9 @@ def slice_work(
     )
     one = replace(product, gemm=cut, packed=packed)
     mapped = map_product(one, op.phase, machine, step.convention, rates, rates.buffers)
-    alone = map_product(product, op.phase, machine, step.convention, rates, rates.buffers)
-    cycles = slices * mapped.cycles + work.cycles - alone.cycles
+    cycles = slices * mapped.cycles + work.extra_cycles
     traffic = {name: slices * moved for name, moved in mapped.price.traffic.items()}
-    bytes_sram = traffic.pop(rates.buffers[-1].name)
+    bytes_sram = traffic.pop(rates.buffers[-1].name) + work.extra_sram
     if sums_slices:
         bytes_sram += (slices - 1) * product.streamed.totals(gemm)[2]
         cycles += (slices - 1) * mapped.array.folds * machine.rows * (mapped.dataflow == "output-stationary")

@@ -137,6 +137,10 @@ class Work(Struct, frozen=True, kw_only=True):
     peak_flops_s: float
     """Peak of the unit, with every cell or lane at work in every cycle."""
     utilization: float = 0.0
+    extra_cycles: int = 0
+    """Those of a product besides its mapping: of the transposer, less those of weights that the array holds already."""
+    extra_sram: float = 0.0
+    """Bytes of `bytes_sram` that the transposer reads and writes."""
     coded_bytes: float = 0.0
     """Expanded bytes of operands that are expanded at the array or the vector unit, or compressed behind it."""
     tile_bytes: float = 0.0

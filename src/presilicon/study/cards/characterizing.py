@@ -69,10 +69,11 @@ def characterize_card(
     """
     bench, card = CudaBench(), before
     layers, precisions = suite(), precisions_of(machine)
+    versions = f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {_cudnn()}"
+    software = f"{versions}, driver {bench.nvml.driver()}"
     if card is None:
-        versions = f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {_cudnn()}"
         card = empty = CardTimes(
-            device=torch.cuda.get_device_name(), software=f"{versions}, driver {bench.nvml.driver()}",
+            device=torch.cuda.get_device_name(), software=software,
             date=time.strftime("%Y-%m-%d"), static_w=round(bench.waiting_w, 1),
         )  # fmt: skip
         times = measure(
@@ -90,7 +91,7 @@ def characterize_card(
         card = structs.replace(timed, powers=tuple(powers))
     elif torch.cuda.get_device_name() != card.device:
         raise ConfigError(f"the times are those of {card.device}, and this card is {torch.cuda.get_device_name()}")
-    return _with_own(card, own, bench, precisions, minutes, progress, notice)
+    return _with_own(card, own, bench, precisions, minutes, progress, notice, software)
 
 
 def characterize_processor(
@@ -106,10 +107,11 @@ def characterize_processor(
         ConfigError: other programs use the processor.
     """
     bench, card, precisions = CpuBench(), before, precisions_of(machine)
+    software = f"PyTorch {torch.__version__}"
     if card is None:
         layers = suite()
         chosen = [place for place in measuring_order(layers) if bench.admits(layers[place], "fp32")]
-        empty = CardTimes(device=processor(), software=f"PyTorch {torch.__version__}", date=time.strftime("%Y-%m-%d"))
+        empty = CardTimes(device=processor(), software=software, date=time.strftime("%Y-%m-%d"))
         times = measure(
             bench, layers, chosen, precisions, stop_after_s=60 * minutes, notice=notice,
             progress=lambda done, text: progress(done, len(chosen), text),
@@ -118,14 +120,14 @@ def characterize_processor(
         card = structs.replace(empty, times=tuple(times))
     elif processor() != card.device:
         raise ConfigError(f"the times are those of {card.device}, and this processor is {processor()}")
-    return _with_own(card, own, bench, precisions, minutes, progress, notice)
+    return _with_own(card, own, bench, precisions, minutes, progress, notice, software)
 
 
 def _with_own(
     card: CardTimes, layers: Sequence[Layer], bench: Bench, precisions: Sequence[Precision], minutes: float,
-    progress: Progress, notice: Callable[[str], None],
+    progress: Progress, notice: Callable[[str], None], software: str,
 ) -> CardTimes:  # fmt: skip
-    """What was measured, and the times of layers that are not in it yet."""
+    """What was measured, and the times of layers that are not in it yet, with the `software` that measured them."""
     before = card.layers
     known = {msgspec.json.encode(before[place]) for place in {row.layer for row in card.times}}
     added = [layer for layer in layers if msgspec.json.encode(layer) not in known]
@@ -137,7 +139,10 @@ def _with_own(
         bench, [*suite(), *reversed(own)], places, precisions, stop_after_s=60 * minutes, notice=notice,
         progress=lambda done, text: progress(done, len(added), text),
     )  # fmt: skip
-    return structs.replace(card, own=own, times=(*card.times, *times))
+    today = time.strftime("%Y-%m-%d")
+    if (software, today) != (card.software, card.date):
+        software = f"{card.software}; {len(added)} layers of networks on {today} with {software}"
+    return structs.replace(card, own=own, times=(*card.times, *times), software=software)
 
 
 def own_layers(

@@ -11,6 +11,7 @@ from presilicon.designs import Design, load_design
 from presilicon.designs import StepFormats as Formats
 from presilicon.records import StepFacts, StepGraph
 from presilicon.simulation import Kernel, executed_ops, launched_kernels
+from presilicon.simulation.roofline.efficiency import KernelGroup
 from presilicon.workloads import capture
 
 
@@ -127,3 +128,9 @@ def test_chips_without_a_float32_unit_compute_depthwise_convolutions() -> None:
     formats = Formats(design.numerics, StepFacts())
     kernels = launched_kernels(executed_ops(graph, formats, StepFacts()), design.machine, formats)  # type: ignore[arg-type]
     assert any(kernel.features.keys[0].startswith("depthwise2d.forward.float32") for kernel in kernels)
+
+
+@pytest.mark.parametrize("known", [((3.0, 0.1), (3.0, 0.2)), ((4.0, 0.1), (3.0, 0.2))])
+def test_batch_sizes_of_a_measured_layer_rise(known) -> None:
+    with pytest.raises(ValueError, match='"layer": batch sizes must rise'):
+        KernelGroup(fixed_us=1.0, reached=1.0, known={"layer": known})

@@ -503,3 +503,12 @@ def test_the_errors_in_the_shipped_table_cover_all_shares() -> None:
     assert shares == sorted(shares, reverse=True)
     assert shares[-1] == 0.0
     assert sum(alike.steps for alike in layers.checks) == 403
+
+
+def test_another_rated_power_of_a_measured_chip_is_remarked() -> None:
+    def remarks(*settings: str) -> str:
+        chosen = design(*settings)
+        return " ".join(machine(chosen).numerics_remarks(chosen.numerics))
+
+    assert "a limit on the power of the same chip is cap_w" in remarks("machine.power_w=300")
+    assert "cap_w" not in remarks("machine.cap_w=300") + remarks("machine.power_w=300", "machine.memory_gb_s=3000")

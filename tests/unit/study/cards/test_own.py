@@ -1,14 +1,18 @@
 """Layers of networks, as they are measured: what a step looks up is what was measured."""
 
 import pytest
+import torch
 from msgspec import json
 
 from presilicon.designs import StepFormats, load_design, load_numerics
 from presilicon.records import StepFacts, StepGraph
 from presilicon.simulation import executed_ops, launched_kernels
+from presilicon.study.cards import characterizing
+from presilicon.study.cards.characterizing import CardTimes
 from presilicon.study.cards.families import families
 from presilicon.study.cards.fitting import layer_graph
 from presilicon.study.cards.layers import Layer
+from presilicon.study.cards.measuring import LayerTime
 from presilicon.study.cards.own import layers_of, left_out
 from presilicon.study.cards.suite import measuring_order, suite
 from presilicon.workloads import capture_workload, load_workload
@@ -72,3 +76,17 @@ def test_all_layers_are_measured_and_few_products_first() -> None:
 def test_products_that_cannot_be_measured_are_counted() -> None:
     assert left_out(capture_workload(load_workload("resnet18"), batch_size=2)) == 0
     assert left_out(capture_workload(load_workload("lstm"), batch_size=2)) > 35
+
+
+def test_times_that_are_added_name_the_software_that_measured_them(monkeypatch) -> None:
+    layer = suite()[0]
+    row = LayerTime(layer=-1, precision="fp32", phase="forward", time_us=1.0)
+    monkeypatch.setattr(characterizing, "measure", lambda *_, **__: [row])
+    monkeypatch.setattr(characterizing, "processor", lambda: "chip")
+    monkeypatch.setattr(characterizing, "CpuBench", lambda: None)
+    old = CardTimes(device="chip", software="PyTorch 1.0", date="2020-01-01")
+    machine = load_design("xeon-8t").machine
+    card = characterizing.characterize_processor(machine, before=old, own=[layer])
+    assert (card.date, card.times) == ("2020-01-01", (row,))
+    assert card.software.startswith("PyTorch 1.0; 1 layers of networks on ")
+    assert card.software.endswith(f"with PyTorch {torch.__version__}")
