@@ -9,6 +9,7 @@ from arithmetic import LFSR, aligned, as_netlists, convert_case, differences, fm
 from random_units import random_mac, random_part
 
 from oracles.arithmetic_bench import simulate_circuits
+from presilicon.base import FormatError
 from presilicon.formats import MacUnit, parse
 from presilicon.rtl.sources import SOURCES
 
@@ -44,6 +45,19 @@ def test_slices_and_converters() -> None:
 def test_what_yosys_reads_computes_the_same(tmp_path) -> None:
     everything = [case for cases in CASES for case in cases()[::8]]
     assert not differences(as_netlists(everything, tmp_path), tmp_path / "netlists")
+
+
+def test_an_fmac_takes_the_narrowest_and_the_widest_mantissas_and_slices() -> None:
+    """Also where mantissa and slice together exceed 31 bits."""
+    cases = [
+        mac_case(f"bfp({left}, group=4)", f"bfp({right}, group=4)",
+                 aligned(4, left + right - 2, chunk=4, slice_bits=bits), (8, 12, 8))
+        for left, right in ((23, 19), (23, 1), (9, 9), (2, 1)) for bits in (1, 8, 9, 10, 23, 24)
+    ]  # fmt: skip
+    assert not differences(cases)
+    for bits in (0, 25):
+        with pytest.raises(FormatError, match="slice_bits must be an integer from 1 to 24"):
+            aligned(4, 16, chunk=4, slice_bits=bits).check()
 
 
 def test_an_fmac_is_ready_after_its_passes() -> None:

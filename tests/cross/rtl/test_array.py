@@ -8,6 +8,7 @@ import torch
 from arrays import array_design, codes_of, emulated, operands, simulated_cycles, train_emulated, train_on_array
 from msgspec.structs import replace
 
+from presilicon.base import ConfigError
 from presilicon.designs import Hardware, Instrument, ProductNumerics, Tap
 from presilicon.formats import MacUnit, decode, parse
 from presilicon.records import PRODUCT_PHASES
@@ -54,6 +55,21 @@ def check(design, samples: int, inputs: int, outputs: int, *, gap: float = 0.0, 
 @pytest.mark.parametrize("size", [(5, 10, 7), (1, 3, 2), (9, 4, 9), (16, 16, 16)])
 def test_products_have_the_emulators_bits_and_the_simulators_cycles(size) -> None:
     check(small(), *size, gap=0.2 if size[0] == 5 else 0.0, layers=LAYERS)
+
+
+def test_a_product_that_the_circuit_cannot_count_is_refused() -> None:
+    circuit = array_circuit(small(), LAYERS, samples=16, features=16)
+    array = ArrayModel(circuit)
+    for sizes, reason in (
+        ((16, 17, 16), "17 inputs: this array counts 1 to 16"),
+        ((16, 16, 17), "17 outputs: this array counts 1 to 16"),
+        ((17, 16, 16), "17 samples: this array counts 1 to 16"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            array.run(PRODUCT_PHASES, **operands(circuit, *sizes))
+    codes = operands(circuit, 4, 6, 5)
+    with pytest.raises(ConfigError, match="operands do not fit"):
+        array.run(PRODUCT_PHASES, **(codes | {"error": codes["error"][:3]}))
 
 
 def test_loads_and_drains_hide_behind_other_folds_and_sums_run_along_rows() -> None:

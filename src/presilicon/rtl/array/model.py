@@ -2,12 +2,12 @@
 
 import ctypes
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from presilicon.base import RunFailedError, np
+from presilicon.base import ConfigError, RunFailedError, np
 from presilicon.records import PRODUCT_PHASES, ProductPhase
 from presilicon.rtl.arithmetic.units import LEAST_BITS, Port, pack_bits, port_bits, port_codes
 from presilicon.rtl.array.circuit import ArrayCircuit
@@ -108,10 +108,13 @@ class ArrayModel:
 
         `weight` is [outputs, inputs], `activation` [samples, inputs], `error` [samples, outputs]. `resident`: the
         forward product of the same layer was the last one. `images` go to the instrument first.
+
+        Raises:
+            ConfigError: operands do not fit one another, or the product is larger than the circuit can count.
         """
         circuit = self.circuit
         operands = {"activation": activation, "error": error}
-        samples = next(len(codes) for codes in operands.values() if codes is not None)
+        samples = self._check(weight, operands)
         matrix = weight if circuit.columns else weight.T
         sides = ("error", "activation") if circuit.columns else ("activation", "error")
         lanes = (circuit.rows, circuit.cols)
@@ -159,6 +162,33 @@ class ArrayModel:
             job.total,
             stream[: job.byte_count].tobytes(),
         )
+
+    def _check(
+        self,
+        weight: "np.typing.NDArray[np.int64]",
+        operands: "Mapping[str, np.typing.NDArray[np.int64] | None]",
+    ) -> int:
+        """The number of samples; raise if the shapes are wrong or too large."""
+        circuit = self.circuit
+        given = {role: codes for role, codes in operands.items() if codes is not None}
+        sizes = dict(zip(("error", "activation"), weight.shape, strict=True))
+        counts = {len(codes) for codes in given.values()}
+        if len(counts) != 1 or any(codes.shape[1:] != (sizes[role],) for role, codes in given.items()):
+            shapes = ", ".join(f"{role} {codes.shape}" for role, codes in {"weight": weight, **given}.items())
+            raise ConfigError(
+                f"the operands do not fit: {shapes}; weight is [outputs, inputs], activation [samples, inputs], error "
+                "[samples, outputs], at least one of the two"
+            )
+        (samples,) = counts
+        for role, noun in (("activation", "inputs"), ("error", "outputs")):
+            most = circuit.sides[role] << circuit.group_bits
+            if not 1 <= sizes[role] <= most:
+                raise ConfigError(f"{sizes[role]} {noun}: this array counts 1 to {most}; set features in array_circuit")
+        if not 1 <= samples <= circuit.most_samples:
+            raise ConfigError(
+                f"{samples} samples: this array counts 1 to {circuit.most_samples}; set samples in array_circuit"
+            )
+        return samples
 
     def _gather(
         self,

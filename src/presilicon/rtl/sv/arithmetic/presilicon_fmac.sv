@@ -80,8 +80,8 @@ module presilicon_fmac #(
   logic [31:0] draws_1;
   wire is_last_pass = left_slice == left_end && right_slice == right_end;
   assign in_ready = !busy || is_last_pass;
-  wire [4:0] left_slices = (left_bits + 5'(SLICE - 1)) / 5'(SLICE);
-  wire [4:0] right_slices = (right_bits + 5'(SLICE - 1)) / 5'(SLICE);
+  wire [5:0] left_slices = (6'(left_bits) + 6'(SLICE - 1)) / 6'(SLICE);
+  wire [5:0] right_slices = (6'(right_bits) + 6'(SLICE - 1)) / 6'(SLICE);
   wire signed [11:0] places = 12'(left_bits) + 12'(right_bits) - 12'sd2;  // of the products, below the exponents
   always_ff @(posedge clock)
     if (reset) busy <= 1'b0;
@@ -90,8 +90,8 @@ module presilicon_fmac #(
         busy <= in_valid;
         {left_1, right_1, first_1, last_1, draws_1} <= {left, right, in_first, in_last, draws};
         {left_slice, right_slice} <= '0;
-        left_end <= INDEX'(left_slices - 5'd1);
-        right_end <= INDEX'(right_slices - 5'd1);
+        left_end <= INDEX'(left_slices - 6'd1);
+        right_end <= INDEX'(right_slices - 6'd1);
         exponent_1 <= left_exponent + right_exponent - places + 12'(SUM - 1);
       end else begin
         right_slice <= right_slice == right_end ? '0 : right_slice + 1'b1;
