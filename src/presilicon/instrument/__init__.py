@@ -38,7 +38,7 @@ from presilicon.instrument.host.host import Host, check_taps
 from presilicon.instrument.host.link import FileLink, connect
 from presilicon.instrument.host.listener import Listener
 from presilicon.instrument.host.lockstep import Agreement, LockstepEngine, compare_streams
-from presilicon.instrument.host.stream import REFUSALS, Status, StreamWriter
+from presilicon.instrument.host.stream import PACKET_OVERHEAD, REFUSALS, Status, StreamWriter
 from presilicon.instrument.host.taps import wire_taps
 from presilicon.instrument.host.token import TOKEN_FILE, TOKEN_VARIABLE, client_token
 from presilicon.instrument.host.training import CommandSource, TrainingInstrument
@@ -55,6 +55,7 @@ __getattr__ = deferred(__name__)
 __all__ = [
     "AGGREGATIONS",
     "CONTROL_FILE",
+    "PACKET_OVERHEAD",
     "REFUSALS",
     "TOKEN_FILE",
     "TOKEN_VARIABLE",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from presilicon.base import ConfigError, unknown
 from presilicon.designs import ALU_FUNCTIONS, BLOCKS, REDUCE_FUNCTIONS, Hardware, Instrument
+from presilicon.instrument import PACKET_OVERHEAD
 
 SOURCES = Path(__file__).parent / "sv"
 SIMULATION = Path(__file__).parent / "sim"
@@ -110,5 +111,5 @@ def output_blocks(instrument: Instrument) -> int:
     64
     """
     hardware = instrument.built
-    block = 11 + hardware.lanes * ((hardware.word_bits + 7) // 8)
+    block = PACKET_OVERHEAD + hardware.lanes * ((hardware.word_bits + 7) // 8)
     return 1 << max(16, instrument.output_bytes // block).bit_length() - 1

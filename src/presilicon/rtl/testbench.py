@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from presilicon.base import RunFailedError, np
 from presilicon.designs import Hardware
-from presilicon.instrument import Firmware, Image, Reference, Status, StreamWriter, compile_firmware
+from presilicon.instrument import PACKET_OVERHEAD, Firmware, Image, Reference, Status, StreamWriter, compile_firmware
 from presilicon.rtl.project import hex_text
 from presilicon.rtl.sources import fill
 from presilicon.rtl.verilator import build_program
@@ -76,7 +76,7 @@ def make_bench(hardware: Hardware, seed: int = 0) -> Bench:
     engine = Reference(hardware)
     engine.load(image)
     per_vector = image.initiation_interval() + 2
-    most = len(image.chains_of(0)) * LENGTH * (hardware.lanes * ((hardware.word_bits + 7) // 8) + 11)
+    most = len(image.chains_of(0)) * LENGTH * (hardware.lanes * ((hardware.word_bits + 7) // 8) + PACKET_OVERHEAD)
     if not hardware.flushes:
         mask = (1 << hardware.word_bits) - 1
         blocks = engine.feed(words, last)

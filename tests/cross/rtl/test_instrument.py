@@ -215,6 +215,18 @@ def test_sampling_looks_at_every_kth_frame() -> None:
     assert trace.dropped == (0, 0, 0)
 
 
+def test_frame_numbers_are_right_behind_more_than_65536_frames_that_do_not_come() -> None:
+    """Every 40,000th frame is looked at, and one of these is lost on the way."""
+    image = sums(FIXED, sampling=(40000, 0, 0))
+    tap = even(FIXED, 120001, 1, 0, 2000)
+    trace = simulate(FIXED, [tap, idle(FIXED), idle(FIXED)], [(0, image)])
+    assert sent_frames(trace) == [(0, number) for number in (0, 40000, 80000, 120000)]
+    status, *frames = [packet.to_bytes() for packet in packets(trace.stream)]
+    decoder = Decoder(FIXED, frame_words=lambda tap, program: 4)
+    found = decoder.feed(b"".join([status, frames[0], frames[3]]))
+    assert [frame.number for frame in found[1:]] == [0, 120000]
+
+
 def test_a_slow_link_drops_whole_frames_and_says_so() -> None:
     taps = [even(FIXED, 300, 4, 2, 999), idle(FIXED), idle(FIXED)]
     image = sums(FIXED)

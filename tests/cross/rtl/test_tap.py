@@ -304,7 +304,7 @@ TWO_CLOCKS = """module two_clocks (
   assign seen = sum + 1;
   always @(posedge fast) begin
     count <= count + 1;
-    done <= count > 2000 && count < 30000 && count[5:0] == 0;
+    done <= count > 2000 && count < 30000 && count[6:0] == 0;
     sum <= {sum[30:0], 1'b0} ^ (sum[31] ? 32'h04C11DB7 : 32'h0) ^ {16'b0, count};
     table_[count[3:0]] <= sum[7:0];
   end
@@ -339,11 +339,11 @@ def test_a_signal_of_another_clock_crosses(period, two_clocks, tmp_path) -> None
     for count in range(30002):
         if is_done:
             vectors.append(vector_of(f"{sum_:x}", tapped.hardware))
-        is_done = 2000 < count < 30000 and count % 64 == 0
+        is_done = 2000 < count < 30000 and count % 128 == 0
         sum_ = (sum_ << 1 & 0xFFFFFFFF) ^ (0x04C11DB7 if sum_ >> 31 else 0) ^ count
     stream = bytes(int(text, 16) for text in lines["BYTE"])
     expected = expected_stream(tapped.hardware, image, [(0, [vector]) for vector in vectors])
-    assert len(stream) > 5000
+    assert len(stream) > 4000
     assert expected.startswith(stream)
 
 

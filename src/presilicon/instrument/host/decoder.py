@@ -31,7 +31,7 @@ class Frame(NamedTuple):
 
     tap: int
     number: int
-    """Number of outer frames that the tap offered before; it does not wrap at 65536."""
+    """Number of outer frames that the tap offered before; it does not wrap."""
     blocks: tuple[tuple[int, ...], ...]
     """Words as they left the packer: integers for fixed point, codes for floats."""
 
@@ -213,7 +213,7 @@ class Decoder:
     def _deliver(self) -> Frame:
         first = self._parts[0]
         previous = self._numbers[first.tap]
-        number = first.frame if previous is None else previous + 1 + ((first.frame - previous - 1) & 0xFFFF)
+        number = first.frame if previous is None else previous + 1 + ((first.frame - previous - 1) & 0xFFFFFFFF)
         account = self.losses.taps[first.tap]
         account.delivered += 1
         account.missing += 0 if previous is None else number - previous - 1

@@ -9,9 +9,11 @@ from presilicon.designs import Hardware
 
 SYNC = b"\xd1\x5c"
 BLOCK, STATUS, LAST = 1, 2, 0x80
-HEADER = struct.Struct("<2sBBBHH")
+HEADER = struct.Struct("<2sBBBIH")
 CRC = struct.Struct("<H")
 CRC_START = 0xFFFF
+PACKET_OVERHEAD = HEADER.size + CRC.size
+"""Bytes of a packet beside its payload."""
 _LETTERS = {1: "b", 2: "h", 4: "i"}
 _STATUS = struct.Struct("<IHHBB")
 
@@ -33,7 +35,7 @@ class Packet(NamedTuple):
     number: int
     """Number of the packet modulo 256, over all taps."""
     frame: int
-    """Number of the tap's outer frame modulo 65536."""
+    """Number of the tap's outer frame modulo 2^32."""
     payload: bytes
     last: bool
     """Whether it is the last of its outer frame."""
@@ -42,7 +44,7 @@ class Packet(NamedTuple):
         """The packet on the wire.
 
         >>> Packet(BLOCK, 0, 7, 3, b"\\x01\\x00", True).to_bytes().hex(" ")
-        'd1 5c 81 00 07 03 00 02 00 01 00 1e 45'
+        'd1 5c 81 00 07 03 00 00 00 02 00 01 00 6b 22'
         """
         kind = self.kind | (LAST if self.last else 0)
         head = HEADER.pack(SYNC, kind, self.tap, self.number, self.frame, len(self.payload))
@@ -123,7 +125,7 @@ class StreamWriter:
 
     def packet(self, kind: int, payload: bytes, *, tap: int = 0, frame: int = 0, last: bool = False) -> bytes:
         """The next packet."""
-        packet = Packet(kind, tap, self.number, frame & 0xFFFF, payload, last)
+        packet = Packet(kind, tap, self.number, frame & 0xFFFFFFFF, payload, last)
         self.number = (self.number + 1) & 0xFF
         return packet.to_bytes()
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from presilicon.base import np
 from presilicon.designs import Hardware, Instrument
 from presilicon.instrument.firmware.image import HEADER, MAGIC, Image, ImageRefusedError, longest_payload, read_image
-from presilicon.instrument.host.stream import Status, StreamWriter
+from presilicon.instrument.host.stream import PACKET_OVERHEAD, Status, StreamWriter
 from presilicon.instrument.model.engine import Block, Engine
 
 Vectors = tuple["np.typing.NDArray[np.int64]", "np.typing.NDArray[np.bool_]"]
@@ -176,7 +176,7 @@ class Chip:
     def _send(self, tap: int, frame: int, blocks: list[Block]) -> bool:
         """Put a frame into the output buffer, which holds its packets back until its end."""
         self._drain()
-        size = sum(11 + len(block.words) * ((self.hardware.word_bits + 7) // 8) for block in blocks)
+        size = sum(PACKET_OVERHEAD + len(block.words) * ((self.hardware.word_bits + 7) // 8) for block in blocks)
         if self._output.level + size > self._instrument.output_bytes:
             return self._drop(tap, "size" if size > self._instrument.output_bytes else "output")
         if self._reported != tuple(self.dropped):

@@ -46,13 +46,13 @@ module presilicon_sim_instrument #(
     output logic [            7:0] pushed_kind,
     output logic [            7:0] pushed_tap,
     output logic [            7:0] pushed_last,
-    output logic [           15:0] pushed_number,
+    output logic [           31:0] pushed_number,
     output logic [   WIDE_TAP-1:0] pushed_data,
     output logic                   status_starts,
     output logic                   block_starts,
     output logic                   too_late,
     output logic [            7:0] too_late_tap,
-    output logic [           15:0] too_late_number,
+    output logic [           31:0] too_late_number,
     output logic [           15:0] taken,
     output logic [           15:0] refused,
     output logic [            7:0] refusal,
@@ -133,13 +133,13 @@ module presilicon_sim_instrument #(
   assign pushed_kind = 8'(dut.chosen_kind);
   assign pushed_tap = 8'(dut.chosen_tap);
   assign pushed_last = 8'(dut.chosen_last);
-  assign pushed_number = dut.chosen_tag[15:0];
+  assign pushed_number = dut.chosen_tag[31:0];
   assign pushed_data = WIDE_TAP'(dut.chosen_data);
   assign status_starts = dut.packetizer.start_status;
   assign block_starts = dut.packetizer.start_block;
   assign too_late = dut.too_late;
-  assign too_late_tap = 8'(dut.overflow_tag >> 17);
-  assign too_late_number = dut.overflow_tag[15:0];
+  assign too_late_tap = 8'(dut.overflow_tag >> 33);
+  assign too_late_number = dut.overflow_tag[31:0];
   assign taken = dut.taken;
   assign refused = dut.refused;
   assign refusal = dut.refusal;

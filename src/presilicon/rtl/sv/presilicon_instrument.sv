@@ -49,7 +49,7 @@ module presilicon_instrument #(
   assign config_ready = loader_ready && !reset;
 
   localparam int KEY = WORD + 1 > 6 ? WORD + 1 : 6;
-  localparam int TAG = TAP + 17;  // tap, side, number
+  localparam int TAG = TAP + 33;  // tap, side, number
   localparam int VECTOR = LANES * ELEMENT;
   localparam int FILL = $clog2(BUFFER) + 1;
   localparam logic [2:0] BLOCKS = {

@@ -6,7 +6,7 @@ module presilicon_packetizer #(
     parameter int TAPS = 1,
     parameter int COUNT = $clog2(LANES) + 1,
     parameter int TAP = TAPS > 1 ? $clog2(TAPS) : 1,
-    parameter int TAG = TAP + 17  // tap, side, number
+    parameter int TAG = TAP + 33  // tap, side, number
 ) (
     input logic clock,
     input logic reset,
@@ -50,7 +50,7 @@ module presilicon_packetizer #(
   logic [2:0] state;
   logic [3:0] place;  // of a byte in the header or checksum
   logic [7:0] number;
-  logic [71:0] head;  // what is left of the header
+  logic [87:0] head;  // what is left of the header
   logic is_status;
   logic [LANES*WORD-1:0] words;
   logic [COUNT-1:0] words_left;
@@ -66,7 +66,7 @@ module presilicon_packetizer #(
 
   wire step = !out_valid || out_ready;
   // A status of dropped frames waits for that of an image: it would report that image too soon.
-  wire report_due = side == side_told || none_ahead || (block_valid && block_tag[16] == side);
+  wire report_due = side == side_told || none_ahead || (block_valid && block_tag[32] == side);
   wire status_due = reporting ? report_due : block_valid && !told && !just_told && side == side_told;
   wire start_status = state == REST && between && status_due;
   wire start_block = state == REST && block_valid && !start_status;
@@ -83,7 +83,7 @@ module presilicon_packetizer #(
       default: next = place == 4'd0 ? crc[7:0] : crc[15:8];
     endcase
   wire [15:0] length = 16'(block_count) * 16'(WORD_BYTES);
-  wire [7:0] tap = 8'(block_tag[TAG-1:17]);
+  wire [7:0] tap = 8'(block_tag[TAG-1:33]);
 
   always_ff @(posedge clock) begin
     if (step) out_valid <= 1'b0;
@@ -96,8 +96,8 @@ module presilicon_packetizer #(
       words_left <= block_count;
       byte_ <= '0;
       status_left <= 9'(STATUS_BYTES);
-      head <= start_status ? {16'(STATUS_BYTES), 16'd0, number, 8'd0, 8'h02, 16'h5CD1}
-          : {length, block_tag[15:0], number, tap, block_last, 7'd1, 16'h5CD1};
+      head <= start_status ? {16'(STATUS_BYTES), 32'd0, number, 8'd0, 8'h02, 16'h5CD1}
+          : {length, block_tag[31:0], number, tap, block_last, 7'd1, 16'h5CD1};
     end
     if (start_block) begin
       between <= block_last;
@@ -121,7 +121,7 @@ module presilicon_packetizer #(
         HEAD: begin
           head <= head >> 8;
           place <= place + 4'd1;
-          if (place == 4'd8) begin
+          if (place == 4'd10) begin
             place <= '0;
             state <= is_status ? STATUS : words_left == '0 ? CRC : WORDS;
           end

@@ -7,7 +7,7 @@ module presilicon_selection #(
     parameter int BITS = 64,  // of a vector
     parameter int PLACES = 32,  // of the input buffer
     parameter int TAP = TAPS > 1 ? $clog2(TAPS) : 1,
-    parameter int TAG = TAP + 17,
+    parameter int TAG = TAP + 33,
     parameter int COUNT = $clog2(PLACES) + 1
 ) (
     input logic clock,
@@ -57,7 +57,8 @@ module presilicon_selection #(
   // ---- who may begin
   logic [TAPS-1:0] outside;  // the tap's next vector begins an outer frame
   logic [TAPS-1:0] watched, watched_next;
-  logic [16*TAPS-1:0] sampling, sampling_next, turn, number;
+  logic [16*TAPS-1:0] sampling, sampling_next, turn;
+  logic [32*TAPS-1:0] number;
   logic [TAPS-1:0] starts, due;
   always_comb
     for (int t = 0; t < TAPS; t++) begin
@@ -70,7 +71,7 @@ module presilicon_selection #(
   logic under_way, break_waits, convey, switched;
   logic side;  // changes with every image that takes effect
   logic [TAP-1:0] current;
-  logic [15:0] current_number;
+  logic [31:0] current_number;
   wire full = count == COUNT'(PLACES);
   wire accept = |wants && !under_way && !break_waits && count <= COUNT'(PLACES / 2);
   wire goes_on = under_way && valid[current];
@@ -95,7 +96,7 @@ module presilicon_selection #(
     out_kind = push ? {convey, convey} : push_break ? 2'd1 : 2'd2;
     out_tap = push_break ? current : chosen;
     out_last = push ? last[2*chosen+:2] : 2'd0;
-    out_tag = {chosen, side, under_way ? current_number : number[16*chosen+:16]};
+    out_tag = {chosen, side, under_way ? current_number : number[32*chosen+:32]};
     out_data = data[chosen*BITS+:BITS];
   end
 
@@ -103,7 +104,7 @@ module presilicon_selection #(
     under_way <= under_way_next;
     if (accept) begin
       current <= winner;
-      current_number <= number[16*winner+:16];
+      current_number <= number[32*winner+:32];
     end
     break_waits <= broken || (break_waits && full);
     if (switch_now) convey <= 1'b1;
@@ -124,14 +125,14 @@ module presilicon_selection #(
   always_comb
     for (int t = 0; t < TAPS; t++) begin
       drops[t] = (starts[t] && due[t] && !(accept && wins[t])) || (broken && current == TAP'(t));
-      drops_late[t] = too_late && overflow_tag[TAG-1:17] == TAP'(t);
+      drops_late[t] = too_late && overflow_tag[TAG-1:33] == TAP'(t);
     end
   assign changed = |drops || |drops_late;
   always_ff @(posedge clock)
     for (int t = 0; t < TAPS; t++) begin
       if (valid[t]) outside[t] <= last[2*t+1] || lost[t];
       if (starts[t]) begin
-        number[16*t+:16] <= number[16*t+:16] + 16'd1;
+        number[32*t+:32] <= number[32*t+:32] + 32'd1;
         if (turn[16*t+:16] != '0) turn[16*t+:16] <= turn[16*t+:16] - 16'd1;
         else if (accept && wins[t]) turn[16*t+:16] <= sampling[16*t+:16] - 16'd1;  // a dropped frame leaves the turn
       end
@@ -145,7 +146,7 @@ module presilicon_selection #(
       end
       if (reset) begin
         outside[t] <= 1'b1;
-        number[16*t+:16] <= '0;
+        number[32*t+:32] <= '0;
         turn[16*t+:16] <= '0;
         sampling[16*t+:16] <= 16'd1;
         watched[t] <= 1'b0;

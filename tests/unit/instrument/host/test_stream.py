@@ -21,9 +21,9 @@ def plain_crc16(data: bytes) -> int:
 
 def test_a_block_packet_on_the_wire() -> None:
     found = Packet(BLOCK, 3, 200, 0x1234, b"\x01\x02\x03", True).to_bytes()
-    assert found[:9] == bytes([0xD1, 0x5C, 0x81, 3, 200, 0x34, 0x12, 3, 0])
-    assert found[9:12] == b"\x01\x02\x03"
-    assert int.from_bytes(found[12:], "little") == plain_crc16(found[2:12])
+    assert found[:11] == bytes([0xD1, 0x5C, 0x81, 3, 200, 0x34, 0x12, 0, 0, 3, 0])
+    assert found[11:14] == b"\x01\x02\x03"
+    assert int.from_bytes(found[14:], "little") == plain_crc16(found[2:14])
 
 
 def test_a_status_on_the_wire() -> None:
@@ -41,8 +41,8 @@ def test_packets_are_numbered_over_all_kinds() -> None:
 
 def test_an_outer_frame_that_commits_nothing_sends_a_block_without_words() -> None:
     part = StreamWriter(Hardware(taps=2)).frame(1, 5, [])
-    assert part[:9] == bytes([0xD1, 0x5C, 0x81, 1, 0, 5, 0, 0, 0])
-    assert len(part) == 11
+    assert part[:11] == bytes([0xD1, 0x5C, 0x81, 1, 0, 5, 0, 0, 0, 0, 0])
+    assert len(part) == 13
 
 
 @pytest.mark.parametrize(
