@@ -178,6 +178,7 @@ def sample(tap: str, every: int, **trainings: Any) -> None:
     help="A stream of packets from a chip or a simulated circuit, instead of the run's own.",
 )
 @click.option("--recorded", is_flag=True, help="Compare --stream with the run's own stream, without emulating again.")
+@click.option("--complete", is_flag=True, help="Fail, too, if one side does not have a frame of the other.")
 @click.option("--engine", type=click.Choice(["fast", "reference", "rtl"]), default="fast")
 @_DESIGN
 @_SEED
@@ -187,6 +188,7 @@ def lockstep(
     run: str,
     stream: Path | None,
     recorded: bool,
+    complete: bool,
     engine: str,
     design: str | None,
     seed: int | None,
@@ -231,6 +233,10 @@ def lockstep(
         raise RunFailedError(f"the first difference: {agreement.difference}")
     if not agreement.compared:
         raise RunFailedError("the two streams have no frame in common")
+    if complete and (agreement.only_here or agreement.only_there):
+        raise RunFailedError(
+            f"--complete: {agreement.only_here} frames are only here, {agreement.only_there} only there"
+        )
 
 
 @click.command("listen")

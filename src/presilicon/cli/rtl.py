@@ -87,7 +87,7 @@ def _print_written(
     default="forward",
     help="The product whose formats and MAC unit are built.",
 )
-@click.option("--layer", metavar="NAME", help="A layer with numerics of its own.")
+@click.option("--layer", metavar="NAME", help="A layer with numerics of its own; others have the unit without it.")
 @click.option(
     "--outputs",
     type=int,
@@ -124,7 +124,11 @@ def mac(
 
 
 def _numerics_of(numerics: "Numerics", layer: str | None) -> "Numerics":
-    """The numerics of a layer at step 0, or of all layers without overrides; says so where others have their own."""
+    """The numerics of a layer at step 0, or of all layers without overrides; says so where others have their own.
+
+    Raises:
+        ConfigError: the layer has none of its own: a misspelt name would give the unit of all others.
+    """
     from presilicon.records import Ends
 
     ends = Ends(first="first", last="last")
@@ -134,7 +138,12 @@ def _numerics_of(numerics: "Numerics", layer: str | None) -> "Numerics":
         click.echo(f"note: numerics change from step {step} on, which this leaves out", err=True)
     if layer is not None:
         if not any(entry.matches(layer, ends) for entry in (*numerics.overrides, *numerics.schedule)):
-            click.echo(f'note: nothing in the numerics is only for layer "{layer}"', err=True)
+            patterns = dict.fromkeys(entry.layers for entry in (*numerics.overrides, *numerics.schedule))
+            listing = ", ".join(f'"{pattern}"' for pattern in patterns) or "none"
+            raise ConfigError(
+                f"--layer {layer}: the numerics have nothing of its own for it (layers with their own: {listing}); "
+                "leave out --layer for the unit of all others"
+            )
         return numerics.in_force(layer, ends=ends)
     patterns = dict.fromkeys(entry.layers for entry in numerics.overrides)
     if patterns:

@@ -85,7 +85,7 @@ def _random_chains(rng, firmware, hardware, count):
         with firmware.chain():
             for block in hardware.blocks:
                 {"filter_reduce": _filter, "vector_alu": _alu, "scalar_reduce": _reduce}[block](rng, firmware, hardware)
-            if rng.random() < 0.7 or not firmware._chain:
+            if rng.random() < 0.7:
                 firmware.commit(rng.choice(["M", "N"]) if rng.random() < 0.6 else 1, *_conditions(rng))
         made += 1
 

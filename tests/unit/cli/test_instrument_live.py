@@ -191,6 +191,13 @@ def test_when_it_is_over(invoke, ended) -> None:
     same = invoke("instrument", "lockstep", "latest", "--stream", str(stream), "--recorded", "--out", str(out))
     assert same.code == 0, same.err
     assert "no difference" in same.out
+    short = out.parent / "short.bin"
+    short.write_bytes(stream.read_bytes()[:-40])
+    arguments = ("instrument", "lockstep", "latest", "--stream", str(short), "--recorded", "--out", str(out))
+    assert invoke(*arguments).code == 0
+    missing = invoke(*arguments, "--complete")
+    assert missing.code == 1
+    assert "frames are only here, 0 only there" in missing.err
 
 
 def test_a_recorded_stream_is_listened_to(invoke, ended) -> None:

@@ -84,28 +84,32 @@ def compile_chains(chains: Chains, hardware: Hardware) -> tuple[Chain, ...]:
     """The compiled chains of one program, with their bubbles."""
     compiled = []
     for number, chain in enumerate(chains):
-        if not chain:
-            raise ConfigError(f"{location(number)}: has no instructions; a chain needs at least one")
-        _check_order(chain, number, hardware)
         fields: dict[str, Any] = {}
         for index, instruction in enumerate(chain):
             with located(location(number, index, instruction.op)):
+                _check_block(instruction, hardware)
                 fields |= _encode(instruction, hardware)
+        _check_order(chain, number, hardware)
         compiled.append(Chain(**fields))
     return with_bubbles(tuple(compiled), hardware)
 
 
+def _check_block(instruction: Instruction, hardware: Hardware) -> None:
+    """Check that the hardware has an instruction's block."""
+    if instruction.op not in OPERATIONS:
+        raise ConfigError(f"unknown instruction: {did_you_mean(instruction.op, OPERATIONS)}")
+    block = OPERATIONS[instruction.op].block
+    if block not in (*hardware.blocks, "packer"):
+        raise ConfigError(f"needs the block {block}, which this hardware does not have")
+
+
 def _check_order(chain: tuple[Instruction, ...], number: int, hardware: Hardware) -> None:
-    """Check that blocks exist and come in their built order, each instruction once, filter and reduce together."""
+    """Check that blocks come in their built order, each instruction once, filter and reduce together."""
     order = [*hardware.blocks, "packer"]
     last: tuple[int, int] = (-1, -1)
     for index, instruction in enumerate(chain):
         where = location(number, index, instruction.op)
-        if instruction.op not in OPERATIONS:
-            raise ConfigError(f"{where}: unknown instruction: {did_you_mean(instruction.op, OPERATIONS)}")
         operation = OPERATIONS[instruction.op]
-        if operation.block not in order:
-            raise ConfigError(f"{where}: needs the block {operation.block}, which this hardware does not have")
         if any(other.op == instruction.op for other in chain[:index]):
             raise ConfigError(f"{where}: appears twice in one chain; put the second into another chain")
         position = (order.index(operation.block), operation.stage)
@@ -140,7 +144,10 @@ def _encode(instruction: Instruction, hardware: Hardware) -> dict[str, Any]:
             return {"filter": True, "range_row": row}
         case "m_reduce":
             if instruction.axis not in ("M", "N"):
-                raise ConfigError(f'axis is {instruction.axis!r}. Allowed: "M" (counts of ranges), "N" (of lanes)')
+                hint = f"; v_reduce ({instruction.axis}) is another" if instruction.axis in REDUCE_FUNCTIONS else ""
+                raise ConfigError(
+                    f'axis is {instruction.axis!r}. Allowed: "M" (counts of ranges), "N" (of lanes){hint}'
+                )
             return {"axis": "MN".index(instruction.axis)}
         case "v_mc_load":
             return {"load": True}

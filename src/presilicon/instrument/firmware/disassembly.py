@@ -59,7 +59,7 @@ def chain_text(chain: Chain) -> str:
     if chain.commit:
         parts.append(_call("v_commit", ["1MN"[chain.commit - 1]], chain.commit_conditions))
     bubbles = f"  ; {chain.bubbles} bubble{'s' if chain.bubbles > 1 else ''} before" if chain.bubbles else ""
-    return " ".join(parts) + bubbles
+    return (" ".join(parts) or "nothing") + bubbles
 
 
 def _call(op: str, operands: list[str], conditions: int) -> str:

@@ -51,7 +51,8 @@ def refusal(chains, hardware=HARDWARE, **options) -> str:
         ([[op("v_commit", conditions=["first", "notfirst"])]], ["(v_commit)", "never hold together"]),
         ([[op("v_commit", conditions=["last@1", "notlast@1"])]], ["last@1 and notlast@1"]),
         ([[op("v_commit")]] * 5, ["5 chains", "room for 4"]),
-        ([[]], ["chain 1", "no instructions"]),
+        ([[op("m_reduce", axis="max"), op("v_commit")]], ["(m_reduce)", "axis is 'max'", "v_reduce (max) is another"]),
+        ([[op("v_commit"), op("m_reduce", axis="max")]], ["(m_reduce)", "axis is 'max'"]),
         ([], ["no chains"]),
         ([[op("vv_div")]], ["chain 1, instruction 1", "vv_div"]),
         ([[op("vv_add", adr=1)]], ["(vv_add)", '"adr"', 'did you mean "addr"']),
@@ -75,6 +76,14 @@ def test_what_is_refused(chains, words) -> None:
     for word in words:
         assert word in message
     assert len(message) < 400
+
+
+def test_a_chain_without_instructions_takes_a_cycle_and_does_nothing() -> None:
+    chains = [[], [op("v_commit", size=1)], []]
+    image = compile_firmware(Firmware.from_chains(chains), HARDWARE)
+    assert read_image(image.to_bytes(), HARDWARE) == image
+    assert image.initiation_interval(0) == 3
+    assert "chain 1: nothing" in disassemble(image.to_bytes())
 
 
 def test_another_order_of_blocks_allows_other_chains() -> None:

@@ -63,7 +63,6 @@ def test_the_command_writes_the_unit_of_a_product(tmp_path) -> None:
     [
         ("last", "bfloat16", ""),
         ("fc2", "float16", ""),
-        ("fc1", "e4m3", 'nothing in the numerics is only for layer "fc1"'),
         (None, "e4m3", 'layers "last", "fc2" have numerics of their own'),
         ("fc3", "e4m3", "numerics change from step 9 on, which this leaves out"),
     ],
@@ -79,6 +78,8 @@ def test_the_command_writes_the_unit_of_a_layer(tmp_path, layer: str | None, lef
     assert json.loads(result.stdout)["left"] == left
     assert note in result.stderr
     assert bool(note) == bool(result.stderr)
+    with pytest.raises(ConfigError, match=r'--layer nosuch: .*own: "last", "fc2", "fc3"\)'):
+        CliRunner().invoke(command, [*arguments, "--layer", "nosuch"], catch_exceptions=False)
 
 
 def test_an_fmac_has_a_testbench_too(tmp_path) -> None:
