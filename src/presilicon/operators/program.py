@@ -62,7 +62,7 @@ class ProgramInstruction:
     first); or the rising bounds of a `locate`, which counts those that are not above its argument."""
     name: str = ""
     """Of an operand that is read, a size, or an index variable."""
-    line: int = field(default=0, compare=False)
+    line: int = field(default=0, compare=False, repr=False)
     """Where in the source a `read` is written."""
 
 

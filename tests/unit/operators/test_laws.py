@@ -1,5 +1,6 @@
 """Laws of operators: repetition, ties, NaN, names, identity and whole numbers."""
 
+import ast
 import math
 import pickle
 from itertools import product
@@ -277,3 +278,51 @@ def test_a_second_derivative_is_right_or_refused() -> None:
 
     with pytest.raises(ConfigError, match="no second derivative"):
         penalty(derived)
+
+
+MUTATED = """
+@operator({options})
+def f(x: "n", w: "n", gain=1.5) -> "n":
+    # {comment}
+    a = 0.25
+    for k in range(N):
+        a = 0.5 * a + x[k] * w[k]
+        if a > 2.0:
+            a = a - 1.0
+        elif k >= 4:
+            a = max(a, 0.125)
+    return a * gain + math.tanh(x[n]) - sum(w[j] * 0.75 for j in range(N) if j != 3)
+"""
+
+
+def mutants(text: str):
+    """The text with one number, comparison or operation changed."""
+    tree = ast.parse(text)
+    swaps = {ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.NotEq: ast.Lt, ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add}
+    for number, node in enumerate(ast.walk(tree)):
+        changed = ast.parse(text)
+        twin = list(ast.walk(changed))[number]
+        if isinstance(node, ast.Constant) and isinstance(node.value, float | int):
+            twin.value = node.value + 1 if isinstance(node.value, int) else node.value * 1.25
+        elif isinstance(node, ast.Compare):
+            twin.ops = [swaps[type(node.ops[0])]()]
+        elif isinstance(node, ast.BinOp):
+            twin.op = swaps[type(node.op)]()
+        else:
+            continue
+        yield ast.unparse(changed)
+
+
+def test_every_change_of_an_operator_changes_its_key(tmp_path) -> None:
+    text = MUTATED.format(options="cycles=7", comment="first")
+    own = key_of(write(tmp_path, text, "own"), ())
+    assert key_of(write(tmp_path, MUTATED.format(options="cycles=7", comment="another comment"), "again"), ()) == own
+    assert key_of(write(tmp_path, ast.unparse(ast.parse(text)), "layout"), ()) == own
+    keys = [key_of(write(tmp_path, mutant, f"m{n}"), ()) for n, mutant in enumerate(mutants(text))]
+    assert len(keys) > 20
+    assert own not in keys
+    options = ["cycles=8", "cycles=7, pipelined=True", "cycles=7, format='float16'", "cycles=7, backward='none'"]
+    others = [
+        key_of(write(tmp_path, MUTATED.format(options=o, comment=""), f"o{n}"), ()) for n, o in enumerate(options)
+    ]
+    assert len({own, *others}) == 5
