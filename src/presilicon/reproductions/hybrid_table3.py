@@ -74,9 +74,9 @@ def _rows() -> Iterator[Reproduced]:
     for cap in _CAPS:
         late = [reactive_clock(alone(problem, "gpu"), "gpu", cap).cost for problem in problems.values()]
         ours = sum(gpu_cost.violations or 0 for gpu_cost in late)
-        yield Reproduced(
-            f"readings above {cap:g} W in a step of each, controlled GPU", ours=ours, note="ours with the hybrid: 0"
-        )
+        hybrid = [cost(problem, _repaired(problem, cap), cap_w=cap).violations or 0 for problem in problems.values()]
+        yield Reproduced(f"readings above {cap:g} W in a step of each, controlled GPU", ours=ours)
+        yield Reproduced("  of the hybrid system", ours=sum(hybrid))
 
 
 def _literal(problem: Problem) -> str:
@@ -87,5 +87,5 @@ def _literal(problem: Problem) -> str:
     return f"finishes in {schedule.makespan_s * 1e3:.4g} ms"
 
 
-def _repaired(problem: Problem) -> Schedule:
-    return execute(problem, Rules(cap_w=230.0, repair="soonest", sensor="peak")).schedule
+def _repaired(problem: Problem, cap_w: float = 230.0) -> Schedule:
+    return execute(problem, Rules(cap_w=cap_w, repair="soonest", sensor="peak")).schedule

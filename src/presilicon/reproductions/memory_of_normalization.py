@@ -49,6 +49,7 @@ def reproduce() -> Reproduction:
         rows += _rows(name)
     counted = [row for row in rows if row.note == ONE_COPY and "U-Net" in row.quantity and row.published]
     worst = max(abs((row.ours or 0) - (row.published or 0)) / (row.published or 1) for row in counted if _is_large(row))
+    held = [row.ours / row.published for row in rows if row.note == ALL_HELD and row.ours and row.published]
     rows += _normalizers()
     return Reproduction(
         name="memory-of-normalization",
@@ -60,9 +61,9 @@ def reproduce() -> Reproduction:
             f"One 16-bit copy of what convolutions make reproduces the U-Nets within {worst:.1%} in every row of 20 GB "
             "and more; below, the table's whole GB are too coarse, and 1024^2 online is a third under its figure. "
             "ResNet-50 by the same count is about one GB below each of its three figures, as if something of that size "
-            "were held besides. Training as autograd does it holds 1.6 to 3 times as much. PyTorch's row lies above "
-            "ours by a part that does not grow with the batch (its context and workspaces) and one that does. That one "
-            "sample is enough saves what the table says it does."
+            f"were held besides. Training as autograd does it holds {min(held):.2g} to {max(held):.2g} times the "
+            "published figures. PyTorch's row lies above ours by a part that does not grow with the batch (its context "
+            "and workspaces) and one that does. That one sample is enough saves what the table says it does."
         ),
     )
 

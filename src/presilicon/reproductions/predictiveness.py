@@ -22,8 +22,8 @@ from presilicon.workloads import Workload
 
 DEPTH, WIDTH, STEPS = 8, 24, 2000
 LEARNING_RATE, SLOWER = 0.08, 0.008
-SEEDS = (1, 2, 0, 3, 6, 7)
-"""Tried in turn until one is accurate half way and no longer at the end."""
+SEEDS = range(8)
+"""All are trained; the first that is accurate half way and no longer at the end is shown."""
 LEARNT, LOST = 0.8, 0.6
 WINDOW = 20
 
@@ -40,18 +40,18 @@ def reproduce(on_event: OnEvent | None = None) -> Reproduction:
         name="last", layers=f"layer{DEPTH}", aggregation="predictiveness", options={"window": WINDOW}, every=1,
         vectors="all",
     )  # fmt: skip
-    seed, alone = -1, None
-    for seed in SEEDS:
-        alone = watch(workload(), watched_design("left-alone", [tap], 1), seed=seed, on_event=on_event)
-        if _half_way(alone) >= LEARNT and last_accuracy(alone.trace, 20) <= LOST:
-            break
-    assert alone is not None
+    runs = {
+        seed: watch(workload(), watched_design("left-alone", [tap], 1), seed=seed, on_event=on_event) for seed in SEEDS
+    }
+    losing = [seed for seed, run in runs.items() if _half_way(run) >= LEARNT and last_accuracy(run.trace, 20) <= LOST]
+    seed = losing[0] if losing else SEEDS[0]
+    alone = runs[seed]
     at = half_way()
     slower = Command(id="half-way", streams=(), verb="learning_rate", value=SLOWER)
     mended = watch(
         workload(), watched_design("slower-half-way", [tap], 1), seed=seed, on_event=on_event, commands={at: slower}
     )
-    return _tell(alone, mended, seed, at)
+    return _tell(alone, mended, seed, at, len(losing))
 
 
 def half_way() -> int:
@@ -75,10 +75,11 @@ def agreement(seen: Watched) -> float:
     return correlation([a for a, _ in pairs], [b for _, b in pairs]) if len(pairs) > 2 else 0.0
 
 
-def _tell(alone: Watched, mended: Watched, seed: int, at: int) -> Reproduction:
+def _tell(alone: Watched, mended: Watched, seed: int, at: int, losing: int) -> Reproduction:
     before, after = (_mean_between(alone, *ends) for ends in ((at - 200, at), (STEPS - 400, STEPS)))
     correlated = agreement(alone)
     rows = (
+        Reproduced(f"seeds of {len(SEEDS)} that lose their accuracy for good", ours=losing, note=f"{seed} is shown"),
         Reproduced("left alone: best accuracy", "%", ours=100 * best_accuracy(alone.trace)),
         Reproduced("left alone: accuracy at the end", "%", ours=100 * last_accuracy(alone.trace, 20)),
         Reproduced("left alone: predictiveness before the middle", ours=before),
@@ -112,7 +113,7 @@ def _tell(alone: Watched, mended: Watched, seed: int, at: int) -> Reproduction:
             "The learning rate was changed by a command to the running training: an image that writes a control "
             "register of the instrument, taken between two frames.",
         ),
-        verdict=_verdict(alone, mended, correlated, before, after),
+        verdict=_verdict(alone, mended, correlated, before, after, losing),
         panels=(
             Panel(title="(a) Accuracy", percent=True, marks=marks,
                   curves=(alone.accuracy("left alone"), mended.accuracy("slower half way"))),
@@ -126,7 +127,7 @@ def _mean_between(seen: Watched, first: int, last: int) -> float:
     return mean([value for step, value in zip(curve.x, curve.y, strict=True) if first <= step < last])
 
 
-def _verdict(alone: Watched, mended: Watched, correlated: float, before: float, after: float) -> str:
+def _verdict(alone: Watched, mended: Watched, correlated: float, before: float, after: float, losing: int) -> str:
     if last_accuracy(alone.trace, 20) > LOST:
         return "No seed lost its accuracy here, so there was nothing to mend: not reproduced on this machine."
     accuracy = last_accuracy(mended.trace, 20)
@@ -137,7 +138,8 @@ def _verdict(alone: Watched, mended: Watched, correlated: float, before: float, 
         else "Lowering the learning rate half way did not save it here"
     )
     return (
-        f"Reproduced in kind: when accuracy is lost for good, predictiveness falls from {before:.2g} to {after:.2g}, "
-        f"and the two correlate ({correlated:.2f}). {mends}. Not reproduced: short drops of accuracy do not each "
-        "show as a drop of predictiveness; before the loss it rises as often as it falls."
+        f"Reproduced in kind on {losing} of {len(SEEDS)} seeds: when accuracy is lost for good, predictiveness falls "
+        f"from {before:.2g} to {after:.2g}, and the two correlate ({correlated:.2f}). {mends}. Not reproduced: short "
+        "drops of accuracy do not each show as a drop of predictiveness; before the loss it rises as often as it "
+        "falls."
     )

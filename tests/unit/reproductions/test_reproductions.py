@@ -1,10 +1,13 @@
 """Published results: the figures are the sources', and ours come out another way as well."""
 
+import ast
 from math import isqrt
+from pathlib import Path
 
 import pytest
 import torch
 
+from presilicon import reproductions
 from presilicon.base import ConfigError
 from presilicon.records import Reproduction
 from presilicon.reproductions import memory_of_normalization as normalization
@@ -187,3 +190,11 @@ def test_attention_by_hand_is_attention() -> None:
         assert torch.allclose(attend_by_hand(query, key, value, is_causal=is_causal), expected, atol=1e-6)
     other = attend_by_hand(query, key, value, is_causal=False)
     assert not torch.allclose(attend_by_hand(query, key, value, is_causal=True), other, atol=1e-2)
+
+
+@pytest.mark.parametrize("path", sorted(Path(reproductions.__file__).parent.glob("*.py")), ids=lambda path: path.stem)
+def test_no_literal_stands_for_a_figure_of_ours(path: Path) -> None:
+    for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+        if getattr(call.func, "id", getattr(call.func, "attr", "")) == "Reproduced":
+            ours = [keyword.value for keyword in call.keywords if keyword.arg == "ours"] + call.args[3:4]
+            assert not any(isinstance(value, ast.Constant) and value.value is not None for value in ours), call.lineno
