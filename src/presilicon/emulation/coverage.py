@@ -247,7 +247,9 @@ class _Listing(TorchDispatchMode):
         inputs = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         results = results or [inputs[0]] if inputs else results
         is_complex = any(result.is_complex() for result in results)
-        if not operator.computes or not (is_complex or any(result.is_floating_point() for result in results)):
+        if not (operator.computes or self._adds(func, args)) or not (
+            is_complex or any(result.is_floating_point() for result in results)
+        ):
             return out
         parts = ops_of_call(func, args, out, inputs, results)
         products = [part.product for part in parts if part.product]
@@ -259,6 +261,10 @@ class _Listing(TorchDispatchMode):
             treatment = _Treatment(treatment.layer, _FLOAT32, "uncovered")
         self._count(treatment, str(func).rpartition(".")[0], sum(part.flops for part in parts))
         return out
+
+    def _adds(self, func: Any, args: tuple[Any, ...]) -> bool:
+        """Whether a function that moves numbers adds them up in the model; in a backward pass, branches meet."""
+        return self.stage == "forward" and "index_put" in str(func) and len(args) > 3 and bool(args[3])
 
     def _count(self, treatment: _Treatment, operator: str, flops: int) -> None:
         key = (treatment.layer, self.stage, operator, treatment.formats, treatment.status)

@@ -23,7 +23,7 @@ from presilicon.emulation.ops.sparse import sparse_call
 from presilicon.emulation.ops.vector import vector_functions
 from presilicon.emulation.transforms import refuse_transforms
 from presilicon.operators import Operator
-from presilicon.workloads import describe_operator
+from presilicon.workloads import describe_operator, tensors_in
 
 Handler = Callable[..., Any]
 """Takes an `Arithmetic`, the torch function, and its arguments."""
@@ -34,6 +34,7 @@ def handlers() -> Mapping[Callable[..., Any], Handler]:
     """The handler of each torch function that emulation computes or warns about."""
     table: dict[Callable[..., Any], Handler] = dict.fromkeys(vector_functions(), _vector)
     table |= dict.fromkeys([*_SPREADING, torch.Tensor.__getitem__], _spread)
+    table |= dict.fromkeys(_ACCUMULATING, _accumulated)
     table |= dict.fromkeys(uncovered(), _uncovered)
     table |= dict.fromkeys(_MATRIX_PRODUCTS, _sparse_product)
     table |= dict.fromkeys(readers(), _product)
@@ -168,16 +169,23 @@ def _named(func: Callable[..., Any]) -> Handler | None:
 
 
 def _with_fallback(handler: Handler) -> Handler:
-    """`handler`, except that torch computes complex and sparse operands and `out=`, with a warning."""
+    """`handler`, except that torch computes complex and sparse operands, with a warning; `out=` is written to."""
 
     @wraps(handler)
     def checked(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("out") is None and len(args) == 2 and not kwargs and (call := _sparse(func, *args)) is not None:
             return do.multiply(call, func.__name__)
-        if kwargs.get("out") is not None or any(map(_is_unsupported, (*args, *kwargs.values()))):
+        if any(map(_is_unsupported, (*args, *kwargs.values()))):
             return _uncovered(do, func, *args, **kwargs)
-        kwargs.pop("out", None)
-        return handler(do, func, *args, **kwargs)
+        out = kwargs.pop("out", None)
+        if out is None:
+            return handler(do, func, *args, **kwargs)
+        if torch.is_grad_enabled() and any(
+            tensor.requires_grad for tensor in tensors_in((*args, *kwargs.values(), out))
+        ):
+            return func(*args, **kwargs, out=out)  # which torch refuses
+        result = checked(do, func, *args, **kwargs)
+        return (out if out.shape == result.shape else out.resize_(result.shape)).copy_(result)
 
     return checked
 
@@ -235,6 +243,18 @@ def _vector(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: A
     return do.apply(func, *args, **kwargs)
 
 
+def _accumulated(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """A function that moves numbers, or adds them up if it is asked to."""
+    adds = kwargs.get("accumulate") or (len(args) > 3 and args[3] is True) or kwargs.get("reduce") is not None
+    return do.apply(func, *args, **kwargs) if adds else func(*args, **kwargs)
+
+
+_ACCUMULATING = frozenset(
+    getattr(home, name)
+    for home in (torch, torch.Tensor)
+    for name in ("index_put", "index_put_", "put", "put_", "scatter", "scatter_")
+    if hasattr(home, name)
+)
 _SPREADING = frozenset(
     getattr(home, name)
     for home in (torch, torch.Tensor)
@@ -258,7 +278,7 @@ def _embedding_bag(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kw
     return _uncovered(do, func, *args, **kwargs) if weighted else func(*args, **kwargs)
 
 
-_VECTOR = (_vector, _embedding, _spread)
+_VECTOR = (_vector, _embedding, _spread, _accumulated)
 """Handlers of functions that are not matrix products."""
 
 
@@ -336,7 +356,9 @@ def _dot(do: Arithmetic, func: Callable[..., Any], /, input: Any, other: Any = N
 
 @_with_fallback
 def _vecdot(do: Arithmetic, func: Callable[..., Any], /, x: Any, y: Any, *, dim: int = -1) -> Any:
-    return do.einsum("...i,...i->...", x.movedim(dim, -1), y.movedim(dim, -1))
+    rank = max(x.dim(), y.dim())  # the axis is that of the result of broadcasting
+    x, y = (part.reshape(*(1,) * (rank - part.dim()), *part.shape).movedim(dim, -1) for part in (x, y))
+    return do.einsum("...i,...i->...", x, y)
 
 
 @_with_fallback

@@ -132,9 +132,10 @@ class Arithmetic:
             out = compute(*args, **kwargs)
             if isinstance(out, Tensor) and plan.rounds_vector("activation") and _is_compared(out):
                 out = out.clone()  # the op keeps its own result, which is not rounded
-        written = bool(inputs) and version(inputs[0]) != before
+        written = bool(inputs) and (version(inputs[0]) != before or _is_written(func, out, inputs[0]))
         if written and self.emulation.origins.is_held(inputs[0]):
             return out  # a buffer that the model updates is not an activation
+        written = written or kwargs.get("out") is not None
         for result in out if isinstance(out, tuple) else (out,):
             if isinstance(result, Tensor) and result.is_floating_point() and (written or _is_fresh(result, inputs)):
                 self._round_result(result, site)
@@ -268,6 +269,14 @@ def _is_compared(result: Tensor) -> bool:
     order = getattr(node, "_saved_ord", getattr(node, "_saved_p", math.inf))
     reduces = getattr(node, "_saved_reduce", "max")
     return order in (math.inf, -math.inf) and reduces in _EXTREMES
+
+
+def _is_written(func: Callable[..., Any], out: Any, first: Tensor) -> bool:
+    """Whether a function wrote to its input in inference mode, where torch does not count that.
+
+    Dropout in evaluation returns its input unchanged.
+    """
+    return out is first and first.is_inference() and not func.__name__.endswith("dropout")
 
 
 def _is_index(value: Any) -> bool:
