@@ -159,6 +159,9 @@ def emulate_(
         module.register_forward_pre_hook(enter)
         module.register_forward_hook(_Leave(emulation, name))
         module._call_impl = _Guard(module, enter)  # type: ignore[method-assign]
+        # Torch.compile runs code that it has compiled for a module of this class, whatever hooks this one has: its
+        # guards only see that one has a `forward` of its own.
+        vars(module).setdefault("forward", module.forward)
         if module._compiled_call_impl is not None:
             module._compiled_call_impl = _Guard(module, enter, module._compiled_call_impl)
     # Inside the wrappers of torch, because `state_dict` of the model itself is what loops save.
@@ -174,6 +177,8 @@ def restore_(model: ModelT) -> ModelT:
         no_longer_save_with(module, emulation)
         if isinstance(vars(module).get("_call_impl"), _Guard):
             del module._call_impl
+            if getattr(vars(module).get("forward"), "__func__", None) is type(module).forward:
+                del module.forward
         if isinstance(module._compiled_call_impl, _Guard):
             module._compiled_call_impl = module._compiled_call_impl.compiled
         for hooks in (module._forward_pre_hooks, module._forward_hooks):

@@ -1,5 +1,6 @@
 """Models in torch's wrappers: DDP, FSDP and torch.compile change neither the bits nor the names of layers."""
 
+import copy
 import subprocess
 import sys
 import warnings
@@ -18,7 +19,7 @@ from torch.overrides import _get_current_function_mode_stack
 
 from presilicon.base import ConfigError
 from presilicon.designs import LossScale, Numerics, Override, RoleFormat
-from presilicon.emulation import LossScaler, emulate_, emulate_optimizer_
+from presilicon.emulation import LossScaler, emulate_, emulate_optimizer_, restore_
 from presilicon.emulation.attach import emulation_of
 from presilicon.formats import MacUnit, parse
 from presilicon.workloads import ends_of
@@ -193,3 +194,31 @@ def test_layers_have_their_own_names_in_a_wrapper(wrap) -> None:
     optimizer.step()
     weights = [parameter for parameter in model.parameters() if parameter.dim() == 2]
     assert [torch.equal(weight, weight.bfloat16().float()) for weight in weights] == [False, True]
+
+
+def make_plain() -> nn.Module:
+    model = compiled(make())
+    model(torch.randn(4, 8))
+    return model
+
+
+@pytest.mark.parametrize("how", ["another", "the same", "a part", "restored", "copied"])
+def test_code_that_was_compiled_for_a_model_is_not_run_for_one_that_is_emulated(how: str) -> None:
+    x, plain, expected = torch.randn(4, 8), make()(torch.ones(4, 8)), None
+    model = make_plain()
+    if how == "another":
+        model = compiled(emulate_(make(), FP8))
+    elif how == "a part":
+        part = make()
+        emulate_(part[2], Numerics(weight="e4m3", activation="e4m3"))
+        expected, model = part(x), compiled(part)
+    elif how == "restored":
+        compiled(emulate_(make(), FP8))(x)
+        expected, model = restore_(emulate_(make(), FP8))(x), restore_(emulate_(model, FP8))
+    else:
+        model = emulate_(model, FP8)
+        model = compiled(copy.deepcopy(model._orig_mod)) if how == "copied" else model
+    expected = emulate_(make(), FP8)(x) if expected is None else expected
+    assert torch.equal(model(x), expected)
+    assert torch.equal(model(x), expected)
+    assert torch.equal(make_plain()(torch.ones(4, 8)), plain), "nor the other way around"
