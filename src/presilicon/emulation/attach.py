@@ -64,6 +64,8 @@ class _Enter:
             self.emulation.count.watch(module)
             if self.emulation.own is None:
                 self.emulation.own = "" if is_distributed() else stream_of(module.parameters())
+            if not module.training:
+                self.emulation.amax.check_weights(module.parameters())
         self.emulation.enter(self.layer, training=module.training and torch.is_grad_enabled())
         if not self.emulation.is_idle or self.emulation.asks_what_if:
             self.emulation.origins.note_members(module)

@@ -1,5 +1,6 @@
 """Delayed scaling: the scale of a tensor follows the largest magnitudes that it had in earlier passes."""
 
+from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
@@ -10,6 +11,12 @@ from torch import Tensor
 from presilicon.base import ConfigError
 from presilicon.designs import RoleFormat
 from presilicon.formats import Scaled
+
+_STALE = (
+    "delayed scales follow earlier training passes, and this copy of the model (as in AveragedModel) {}; load those of "
+    "the trained model: averaged.module.load_state_dict(entry, strict=False) with entry = "
+    '{{"presilicon_state": model.state_dict()["presilicon_state"]}}'
+)
 
 
 class AmaxHistories:
@@ -27,10 +34,15 @@ class AmaxHistories:
         """The rows of all tables in the order that the processes agreed on."""
         self._lacks_passes = False
         """Whether this is a copy of histories that had recorded nothing, and has recorded nothing since."""
+        self._is_copy = False
+        """Whether this is a copy that has recorded nothing since it was made."""
+        self._writes: int | None = 0
+        """Writes to the weights that the scales of a copy belong to; None right after they were loaded."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "AmaxHistories":
         fresh = memo[id(self)] = AmaxHistories()
         fresh._tables, fresh._order = deepcopy((self._tables, self._order), memo)
+        fresh._is_copy = True
         fresh._lacks_passes = not any(bool(table.history.any() | table.in_use.any()) for table in self._tables.values())
         return fresh
 
@@ -41,13 +53,9 @@ class AmaxHistories:
             ConfigError: a copy that was made before the first pass is evaluated, as torch's `AveragedModel` does.
         """
         if self._lacks_passes and not record:
-            raise ConfigError(
-                f'layer "{name.partition("/")[0]}": delayed scales follow earlier training passes, and this copy of '
-                "the model (as in AveragedModel) was made before the first; load those of the trained model: "
-                "averaged.module.load_state_dict(entry, strict=False) with entry = "
-                '{"presilicon_state": model.state_dict()["presilicon_state"]}'
-            )
+            raise ConfigError(f'layer "{name.partition("/")[0]}": {_STALE.format("was made before the first")}')
         self._lacks_passes = False
+        self._is_copy = self._is_copy and not record
         fmt, rule = role_format.format, role_format.amax_rule or "max"
         assert isinstance(fmt, Scaled)
         key = f"{role_format.amax_history} {rule} {x.device}"
@@ -59,6 +67,19 @@ class AmaxHistories:
         if record:
             table.history[row, 0] = torch.maximum(table.history[row, 0], fmt.amax_of(x))
         return table.in_use[row]
+
+    def check_weights(self, weights: Iterable[Tensor]) -> None:
+        """Check, before an evaluation, that a copy has the weights with which it was made: its scales are of those.
+
+        Raises:
+            ConfigError: they were written to, as those of torch's `AveragedModel` are.
+        """
+        if not self._is_copy or self._lacks_passes:
+            return
+        writes = sum(weight._version for weight in weights)
+        self._writes = writes if self._writes is None else self._writes
+        if writes != self._writes:
+            raise ConfigError(_STALE.format("has got other weights since it was made"))
 
     def advance(self) -> None:
         """Begin a pass: scales follow what the passes before it recorded."""
@@ -76,7 +97,7 @@ class AmaxHistories:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        self._tables, self._order, self._lacks_passes = {}, None, False
+        self._tables, self._order, self._lacks_passes, self._writes = {}, None, False, None
         for key, saved in state.items():
             length, rule, device = key.split()
             table = self._tables[key] = _Table(int(length), rule, torch.device(device))

@@ -68,6 +68,26 @@ def test_an_averaged_model_is_refused_until_it_has_the_scales_of_the_trained_one
     assert torch.equal(averaged(x), model.eval()(x))
 
 
+def test_an_average_that_began_in_training_needs_the_scales_of_the_model_again_and_again() -> None:
+    model, x = emulate_(nn.Sequential(nn.Linear(8, 4)), numerics()), torch.randn(6, 8)
+    model(x).sum().backward()
+    averaged, snapshot = AveragedModel(model), copy.deepcopy(model)
+    expected = snapshot.eval()(x)
+    for _ in range(2):
+        model(x * 1000).sum().backward()
+        averaged.update_parameters(model)
+        with pytest.raises(ConfigError, match="has got other weights"):
+            averaged.eval()(x)
+        entry = {"presilicon_state": model.state_dict()["presilicon_state"]}
+        averaged.module.load_state_dict(entry, strict=False)
+        assert torch.equal(averaged(x), model.eval()(x))
+        model.train()
+    assert torch.equal(snapshot(x), expected), "a copy with its own weights has the scales of these"
+    snapshot.train()(x)
+    snapshot[0].weight.data.mul_(2)
+    snapshot.eval()(x)
+
+
 def test_copies_that_have_passes_or_train_are_not_refused() -> None:
     model, x = emulate_(nn.Sequential(nn.Linear(8, 5)), numerics()), torch.randn(6, 8)
     fresh = copy.deepcopy(model)
