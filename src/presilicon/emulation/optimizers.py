@@ -230,10 +230,15 @@ class _Update:
             round_in_place(tensors, role_format, role, self.seed, self._step)
 
     def _format_of(self, role: Role, layer: str) -> RoleFormat:
-        """The format in force, which changes with the stage of the schedule only."""
-        key = role, layer, self.numerics.stage(self._step)
+        """The format in force, which changes with the stage of the schedule only.
+
+        Weights have that of the step which reads them next.
+        """
+        is_last = self._emulation is None or self._emulation.count.ends_with_update
+        step = self._step + (role == "master" and is_last)
+        key = role, layer, self.numerics.stage(step)
         if key not in self._formats:
-            self._formats[key] = self.numerics.resolve(role, layer, self._step, self._ends)
+            self._formats[key] = self.numerics.resolve(role, layer, step, self._ends)
         return self._formats[key]
 
     @property

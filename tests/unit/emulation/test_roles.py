@@ -1,5 +1,7 @@
 """Other numerics for some layers and some steps: emulation and simulation see the same."""
 
+from dataclasses import replace as changed
+
 import pytest
 import torch
 from msgspec.structs import replace
@@ -8,7 +10,7 @@ from torch import nn
 from presilicon.base import ConfigError, Source, decode_config, parse_toml, to_plain, to_toml
 from presilicon.designs import Change, Numerics, Override, RoleFormat, load_design
 from presilicon.designs.numerics import decode_format
-from presilicon.emulation import emulate_, next_step, train
+from presilicon.emulation import emulate_, emulate_optimizer_, next_step, train
 from presilicon.formats import MacUnit, parse, quantize
 from presilicon.records import StepFacts
 from presilicon.simulation import simulate
@@ -184,3 +186,31 @@ def replace_steps(workload, steps: int):
     from dataclasses import replace as replace_fields
 
     return replace_fields(workload, max_steps=steps)
+
+
+@pytest.mark.parametrize("loop", ["own", "train"])
+def test_a_scheduled_format_of_the_weights_begins_with_its_step(loop: str) -> None:
+    """The passes of step 2 read weights in the format that is in force from step 2 on, and those of step 1 do not."""
+    coarse = RoleFormat(parse("float(exponent=5, mantissa=1)"))
+    scheduled = Numerics(schedule=(Change(layers="*", from_step=2, master=coarse),))
+    seen: list[bool] = []
+
+    class Watched(nn.Linear):
+        def forward(self, x):
+            if self.training:
+                weight = self.weight.detach()
+                seen.append(torch.equal(weight, quantize(weight, coarse.format)))
+            return super().forward(x.flatten(1))
+
+    torch.manual_seed(0)
+    if loop == "train":
+        workload = changed(load_workload("digits-mlp"), model=lambda: Watched(64, 10), max_steps=4, evaluate_every=4)
+        train(workload, scheduled)
+    else:
+        layer = emulate_(nn.Sequential(Watched(64, 10)), scheduled)
+        optimizer = emulate_optimizer_(torch.optim.SGD(layer.parameters(), lr=0.1), scheduled, model=layer)
+        for _ in range(4):
+            optimizer.zero_grad()
+            layer(torch.randn(8, 64)).square().sum().backward()
+            optimizer.step()
+    assert seen[-4:] == [False, False, True, True]

@@ -40,6 +40,8 @@ class StepCount:
         """Updates since the last forward pass."""
         self.is_pinned = False
         """Whether a training loop numbers the steps itself."""
+        self.ends_with_update = True
+        """Whether the next update is the last of its step; only a loop that numbers the steps may make several."""
         self.follows_all = False
         """Whether the steps of every optimizer count, for a loss that has no parameters."""
         self.seen_update = False

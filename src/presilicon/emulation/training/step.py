@@ -101,7 +101,8 @@ class StepTrainer:
         parts = len(inputs) if self._rule.per_sample else self._rule.chips * workload.accumulate
         pieces = list(zip(inputs.tensor_split(parts), targets.tensor_split(parts), strict=True))
         updates = [[piece] for piece in pieces] if self._rule.per_sample else [pieces]
-        for update in updates:
+        for number, update in enumerate(updates, 1):
+            self._emulation.count.ends_with_update = number == len(updates)
             if self.may_replay(step.number) and self._capture(step.number, *update[0]):
                 self._replay(step, update[0], work)
             else:
