@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from presilicon.base import ConfigError, check_built
 from presilicon.designs import Numerics
@@ -53,13 +54,17 @@ class _Guard:
 class _Enter:
     """A forward pre-hook."""
 
-    def __init__(self, emulation: Emulation, layer: str) -> None:
+    def __init__(self, emulation: Emulation, layer: str, *, is_lazy: bool = False) -> None:
+        """`is_lazy`: the first pass makes the parameters of the module."""
         self.emulation = emulation
         self.layer = layer
+        self.is_lazy = is_lazy
 
     @uncompiled
     def __call__(self, module: nn.Module, args: Any) -> None:
         refuse_distributed(self.layer, module)
+        if self.is_lazy:
+            self._round_made(module)
         if not self.emulation.is_inside:
             self.emulation.count.watch(module)
             if self.emulation.own is None:
@@ -69,6 +74,14 @@ class _Enter:
         self.emulation.enter(self.layer, training=module.training and torch.is_grad_enabled())
         if not self.emulation.is_idle or self.emulation.asks_what_if:
             self.emulation.origins.note_members(module)
+
+    def _round_made(self, module: nn.Module) -> None:
+        """Round the parameters that the first pass has made, as `emulate_` rounds those that are there."""
+        self.is_lazy = False
+        emulation = self.emulation
+        master = emulation.numerics.resolve("master", self.layer, emulation.count.upcoming[0], emulation.ends)
+        for name, parameter in module.named_parameters(self.layer, recurse=False):
+            round_in_place([(parameter, name)], master, "master", emulation.seed, 0)
 
 
 class _Leave:
@@ -157,7 +170,7 @@ def emulate_(
     emulation.count.watch(model)
     emulation.count.expects_scale = numerics.loss_scale.kind != "none"
     for name, module in named_layers(model):
-        enter = _Enter(emulation, name)
+        enter = _Enter(emulation, name, is_lazy=any(map(is_lazy, module.parameters(recurse=False))))
         module.register_forward_pre_hook(enter)
         module.register_forward_hook(_Leave(emulation, name))
         module._call_impl = _Guard(module, enter)  # type: ignore[method-assign]
@@ -259,7 +272,8 @@ def round_master_(model: nn.Module, numerics: Numerics, *, seed: int = 0, step: 
     ends = ends_of(model)
     for name, parameter in named_parameters(model):
         master = numerics.resolve("master", owner_of(name), step, ends)
-        round_in_place([(parameter, name)], master, "master", seed, step)
+        if not is_lazy(parameter):
+            round_in_place([(parameter, name)], master, "master", seed, step)
 
 
 _SCALARS = frozenset(["step", "eta", "mu", "mu_product"])

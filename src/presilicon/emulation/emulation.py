@@ -7,12 +7,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from hashlib import blake2b
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
-from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import CheckpointFunction
 
@@ -31,6 +30,9 @@ from presilicon.formats import MacUnit, has_tensor_cores, parse
 from presilicon.operators import Operator
 from presilicon.records import OPERANDS, Ends, Observer, PairObserver, Role, Stateful
 from presilicon.workloads import is_recomputing
+
+if TYPE_CHECKING:
+    from presilicon.emulation.mode import EmulationMode
 
 RoleFormats = tuple[tuple[Role, RoleFormat], ...]
 
@@ -148,7 +150,7 @@ class Emulation:
         """Backward passes for which the running recomputation was made before."""
         self._awaits_backward = False
         self._layers: list[str] = []
-        self._mode: AbstractContextManager[Any] | None = None
+        self._mode: EmulationMode | None = None
         self._training = False
         self._replayed: list[Moment] = []
         """Starts of the forward passes that the running recomputation has yet to repeat."""
@@ -314,9 +316,9 @@ class Emulation:
         self._training = training
         due = [recorder for recorder in self.recorders if recorder.is_due(self.step)]
         self.asks_what_if = any(recorder.what_if_plan("", self.step) for recorder in due)
-        if not self.is_idle or due:
-            from presilicon.emulation.mode import EmulationMode
+        from presilicon.emulation.mode import EmulationMode, is_emulating
 
+        if not self.is_idle or due or is_emulating():
             self._mode = EmulationMode(self, training)
             self._mode.__enter__()
 
@@ -387,9 +389,9 @@ class Emulation:
             with exactly(first.is_exact):
                 yield
         finally:
-            mode: AbstractContextManager[Any] | None = self._mode
+            mode: EmulationMode | None = self._mode
             if mode is not None:
-                mode.__exit__(None, None, None)
+                mode.leave()
             self.__dict__.update(before)
 
     def add_state(self, name: str, part: Stateful) -> None:
@@ -461,8 +463,8 @@ class Emulation:
             self.rounded.clear()
             self.origins.clear()
             mode, self._mode = self._mode, None
-            if mode is not None and mode in _get_current_function_mode_stack():
-                mode.__exit__(None, None, None)
+            if mode is not None:
+                mode.leave()
 
     def _await_backward(self, output: Any) -> None:
         """Count a forward pass in evaluation mode when its backward pass begins."""

@@ -1,5 +1,6 @@
 """The function mode of an emulated model: intercepts torch functions and computes them in their formats."""
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial, wraps
@@ -8,7 +9,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.emulation import losses
@@ -92,6 +93,20 @@ class _ProductSpy(TorchDispatchMode):
         return out
 
 
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.modes: list[EmulationMode] = []
+
+
+_thread = _Thread()
+_DATA: tuple[Any, ...] = (torch.Tensor.data.__get__, torch.Tensor.data.__set__)  # type: ignore[attr-defined]
+
+
+def is_emulating() -> bool:
+    """Whether an emulated model is running."""
+    return bool(_thread.modes)
+
+
 class EmulationMode(TorchFunctionMode):
     """Intercepts every torch function inside an emulated module."""
 
@@ -101,12 +116,32 @@ class EmulationMode(TorchFunctionMode):
         self._arithmetic = Arithmetic(emulation, training)
         self._handlers = handlers() if emulation.touches_vectors else product_handlers()
 
+    def __enter__(self) -> "EmulationMode":
+        _thread.modes.append(self)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        _thread.modes.remove(self)
+        super().__exit__(*exc)
+
+    def leave(self) -> None:
+        """End this mode, unless an interrupt has ended it in torch already."""
+        if self in _get_current_function_mode_stack():
+            self.__exit__(None, None, None)
+        elif self in _thread.modes:
+            _thread.modes.remove(self)
+
     @uncompiled
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         handler = self._handlers.get(func) or _named(func)
         kwargs = kwargs or {}
+        if _thread.modes[-1:] != [self]:  # a module with its own emulation is running inside
+            return func(*args, **kwargs)
+        if func in _DATA:
+            self._emulation.rounded.expose(args[0])
         if is_exact():
             with self._exact_region(func):
                 out = func(*args, **kwargs)

@@ -252,9 +252,12 @@ class Rounded:
         self._recent: deque[_Copy] = deque(maxlen=self.RECENT)
         self._inputs: list[tuple[list[_Copy], list[_Copy]]] = []
         """Copies of the tensors that a checkpointed region was called with: as weights, and the most recent."""
+        self._exposed: set[int] = set()
 
     def find(self, tensor: Tensor, role: Role, how: object) -> Operand | None:
         """The rounded copy of `tensor`, unless it was written to since."""
+        if id(tensor) in self._exposed:
+            return None
         if role == "weight":
             held = self._weights.get((id(tensor), how))
             return held.of(tensor) if held else None
@@ -281,6 +284,7 @@ class Rounded:
         cache = Rounded()
         cache._weights = {key: entry.emptied() for key, entry in self._weights.items()}
         cache._recent.extend(entry.emptied() for entry in self._recent)
+        cache._exposed = set(self._exposed)
         cache._inputs = [(self._copies(value, weights=True), self._copies(value)) for value in inputs] or self._inputs
         return cache
 
@@ -297,10 +301,15 @@ class Rounded:
                 (*(entry.moved_to(tensor) for entry in recent), *self._recent), maxlen=self.RECENT + len(recent)
             )
 
+    def expose(self, tensor: Tensor) -> None:
+        """Round a tensor at every use: its `.data` was handed out, and writes to that are not counted."""
+        self._exposed.add(id(tensor))
+
     def clear(self) -> None:
         """Empty the cache at the end of the forward pass."""
         self._weights.clear()
         self._recent.clear()
+        self._exposed.clear()
 
 
 class Use(NamedTuple):

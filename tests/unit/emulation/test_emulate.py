@@ -463,3 +463,59 @@ def test_autocast_around_an_emulated_model_is_a_warning() -> None:
     ):
         model(model(torch.ones(1, 4)))
     assert len(warned) == 1
+
+
+class Twofold(nn.Module):
+    """A weight that is written to between two uses."""
+
+    def __init__(self, write) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight, self.write = nn.Parameter(torch.randn(8, 8)), write
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = x @ self.weight
+        with torch.no_grad():
+            self.write(self.weight)
+        return first + x @ self.weight
+
+
+@pytest.mark.parametrize("write", [lambda w: w.mul_(2), lambda w: w.data.mul_(2), lambda w: setattr(w, "data", w * 2)])
+def test_a_weight_that_is_written_to_between_two_uses_is_rounded_anew(write) -> None:
+    x, numerics = torch.randn(4, 8), Numerics(weight="e4m3")
+    rounded = quantize(Twofold(write).weight.detach(), parse("e4m3"))
+    with torch.no_grad():
+        out = emulate_(Twofold(write), numerics)(x)
+    torch.testing.assert_close(out, x @ rounded + x @ (2 * rounded), rtol=1e-5, atol=1e-5)
+
+
+def test_the_masters_of_a_lazy_layer_are_rounded_when_they_are_made() -> None:
+    coarse = parse("float(exponent=5, mantissa=1)")
+    torch.manual_seed(0)
+    model = emulate_(nn.Sequential(nn.LazyLinear(8), nn.LazyConv1d(2, 1)), Numerics(master="bfloat16", overrides=(
+        Override(layers="1", master="float(exponent=5, mantissa=1)"),
+    )))  # fmt: skip
+    model(torch.randn(2, 5, 6))
+    for layer, fmt in zip(model, (parse("bfloat16"), coarse), strict=True):
+        for parameter in layer.parameters():
+            assert torch.equal(parameter, quantize(parameter.detach(), fmt))
+
+
+@pytest.mark.parametrize("inner", [Numerics(), Numerics(weight="bfloat16", activation="bfloat16", error="bfloat16")])
+def test_a_module_with_its_own_emulation_is_not_rounded_by_the_model_around_it(inner: Numerics) -> None:
+    class Outer(nn.Module):
+        def __init__(self, part: nn.Module) -> None:
+            super().__init__()
+            self.first, self.parts = nn.Linear(8, 8), [part]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.parts[0](self.first(x))
+
+    torch.manual_seed(0)
+    part = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+    outer = emulate_(Outer(part), Numerics(weight="e5m2", activation="e5m2", error="e5m2", vector="round-results"))
+    x = torch.randn(4, 8)
+    between = outer.first(x).detach()
+    expected = emulate_(copy.deepcopy(part), inner)(between)
+    outer.parts[0] = emulate_(part, inner)
+    assert torch.equal(outer(x), expected)
