@@ -443,3 +443,19 @@ def test_slices_take_what_their_own_mapping_does() -> None:
         assert sliced[0].cycles == sliced[1].cycles
         seen += works[0].cycles != works[1].cycles
     assert seen
+
+
+@pytest.mark.parametrize("fusion", ["ops", "resident"])
+@pytest.mark.parametrize("width", [256, 1024])
+def test_an_rms_norm_moves_no_more_than_a_layer_norm(fusion, width) -> None:
+    design = load_design("bf16-systolic", [f"machine.fusion={fusion}", "machine.sram_kib=1024"])
+    layers, rows = 3, 4 * 1024 * 1024 // width
+    for training in (False, True):
+        costs = []
+        for norm in (nn.RMSNorm, nn.LayerNorm):
+            model = nn.Sequential(*[layer for _ in range(layers) for layer in (norm(width), nn.Linear(width, width))])
+            graph = capture(model, torch.empty(1, rows, width), training=training)
+            costs.append(dram_bytes(simulate(graph, design)))
+        # Autograd keeps the normalized values besides: they are written, and read by two groups.
+        kept = 3 * 2 * (layers - 1) * rows * width + 2 * 2 * rows * width if training else 0
+        assert costs[0] <= costs[1] + kept

@@ -1,5 +1,6 @@
 """Part of an op in a group: how it takes the tiles of other ops, and what a product holds while they stream through."""
 
+from math import prod
 from typing import Literal
 
 from msgspec import Struct
@@ -8,9 +9,9 @@ from presilicon.records import Op, TensorRef
 
 Style = Literal["map", "rows", "samples", "sum", "norm", "product", "alone"]
 """`map`: a piece of the result needs the same piece of the inputs. `rows` and `samples`: the same with whole rows
-(softmax, layer normalization) or samples (pooling, group normalization). `sum`: takes pieces as they come, its result
-is there at the end (reductions, losses). `norm`: batch normalization, a sum and then a map. `alone`: not known to
-stream."""
+(softmax, layer normalization, sums along rows) or samples (pooling, group normalization). `sum`: takes pieces as they
+come, its result is there at the end (reductions, losses). `norm`: batch normalization, a sum and then a map. `alone`:
+not known to stream."""
 
 
 def style_of(op: Op) -> Style:
@@ -32,7 +33,9 @@ def style_of(op: Op) -> Style:
             return "map" if op.fixed_statistics else _style_of_norm(op.operator)
         case "reduction" | "loss":
             largest = max((tensor.elements for tensor in op.inputs), default=0)
-            return "map" if any(tensor.elements >= largest for tensor in op.outputs) else "sum"
+            if any(tensor.elements >= largest for tensor in op.outputs):
+                return "map"
+            return "rows" if _is_along_rows(op) else "sum"
         case "gather":
             return "map" if reads_table(op) else "alone"
         case _:
@@ -59,6 +62,12 @@ def unit_elements(op: Op) -> int:
 
 def _name(op: Op) -> str:
     return op.operator.removeprefix("aten.").partition(".")[0].strip("_")
+
+
+def _is_along_rows(op: Op) -> bool:
+    """Whether a reduction makes one number of each row, as the mean of an RMS normalization does."""
+    rows = max((tensor.shape for tensor in op.inputs), key=prod, default=())[:-1]
+    return len(rows) > 0 and all(tensor.shape in (rows, (*rows, 1)) for tensor in op.outputs)
 
 
 def _style_of_norm(operator: str) -> Style:

@@ -107,7 +107,9 @@ def _factors(size: int) -> tuple[int, ...]:
     if rest > 1:
         found.append(rest)
     if found and found[-1] > 128 and found[-1] * found[-1] > size:
-        step = 1 << max(0, size.bit_length() - 9)
+        step = 1 << max(1, size.bit_length() - 9)
+        while size % step == 0:
+            step *= 2
         return _factors(-(-size // step) * step)
     return tuple(sorted(found))
 

@@ -229,8 +229,9 @@ def _rated_w(machine: RooflineMachine) -> float | None:
     if machine.measured not in design_names():
         return None
     packaged = load_design(machine.measured).machine
-    is_same = isinstance(packaged, RooflineMachine) and packaged.peaks == machine.peaks
-    return packaged.power_w if is_same else None
+    if isinstance(packaged, RooflineMachine) and packaged.peaks == machine.peaks:
+        return packaged.power_w
+    return None
 
 
 def _holds(unit: Format, operand: Format) -> bool:

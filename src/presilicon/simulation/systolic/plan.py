@@ -14,6 +14,7 @@ from presilicon.simulation.fusion.bounds import bound_traffic
 from presilicon.simulation.fusion.groups import NONE, Group, Limits, form_groups
 from presilicon.simulation.fusion.parts import ProductPart, Style, aligned_inputs, style_of, unit_elements
 from presilicon.simulation.fusion.schedule import OpBytes, Transfers, exchange, find_transfers, keep_on_chip
+from presilicon.simulation.fusion.sinking import sink
 from presilicon.simulation.fusion.values import StepValues, find_values
 from presilicon.simulation.operators import Functions
 from presilicon.simulation.recent import Recent
@@ -182,12 +183,12 @@ class Planner:
             case "none":
                 return [self._separate()]
             case "ops":
-                return [self._fused(self._whole, 1.0, slicing=False, stays=False)]
+                return self._fused(self._whole, 1.0, slicing=False, stays=False)
             case "resident":
                 slicing = self._machine.dataflow.forward != "row-stationary"  # its products have no slices
-                plans = [self._fused(self._whole, 1.0, slicing=slicing, stays=True)]
+                plans = self._fused(self._whole, 1.0, slicing=slicing, stays=True)
                 with suppress(ConfigError):  # half may be too small for one tile of some product
-                    plans.append(self._fused(self._works(_HALF), _HALF, slicing=slicing, stays=True))
+                    plans += self._fused(self._works(_HALF), _HALF, slicing=slicing, stays=True)
                 return plans
 
     def read_times(self, plan: Plan, group: Group, position: int) -> tuple[float, float]:
@@ -218,8 +219,11 @@ class Planner:
         )
         return self._finish(groups, works, stays=False)
 
-    def _fused(self, alone: Sequence[Work], share: float, *, slicing: bool, stays: bool) -> Plan:
-        """A plan with groups that use a share of the buffer, from the work of each op on its own."""
+    def _fused(self, alone: Sequence[Work], share: float, *, slicing: bool, stays: bool) -> list[Plan]:
+        """Plans with groups that use a share of the buffer, from the work of each op on its own.
+
+        In the second one, where there is one, ops run with those that read them.
+        """
         step, machine, works = self._step, self._machine, list(alone)
         products = self._products
         if alone is not self._whole:
@@ -248,7 +252,9 @@ class Planner:
                     slice_work(op, self._product(position), works[position], group.slices, step, machine, self._rates),
                     loads=(*products[position].read_bytes, *works[position].loads[2:]),
                 )
-        return self._finish(groups, works, stays=stays)
+        plans = [self._finish(groups, works, stays=stays)]
+        sunk = groups if self._fences else sink(groups, self.values, self.styles, self._aligned)
+        return plans if sunk == groups else [*plans, self._finish(sunk, works, stays=stays)]
 
     def _overlapped(self, group: Group, works: Sequence[Work], gathered: frozenset[int]) -> Group:
         """A group in the fastest number of slices: more of them overlap better, but refill the array more often."""

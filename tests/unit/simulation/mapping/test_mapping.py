@@ -12,7 +12,7 @@ from oracles import loop_nest
 from presilicon.base import ConfigError
 from presilicon.records import Gemm
 from presilicon.simulation.mapping import mapper, numba_kernels
-from presilicon.simulation.mapping.mapper import find_mapping, temporal_loops
+from presilicon.simulation.mapping.mapper import _factors, find_mapping, temporal_loops
 from presilicon.simulation.mapping.nest import (
     Hardware,
     Loop,
@@ -205,3 +205,8 @@ def test_the_three_products_of_a_layer_share_their_loops() -> None:
     assert forward.macs == gradient.macs
     assert {tensor: gradient.elements(tensor) for tensor in TENSORS} == {"X": 24, "W": 32, "Y": 48}
     assert prod(forward.sizes) == 192
+
+
+def test_every_size_has_factors_of_a_number_little_above_it() -> None:
+    for size in (*range(1, 2000), 262, 50257, 65521, 1 << 20):
+        assert size <= prod(_factors(size)) <= 1.02 * size + 1
