@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override, RoleFormat, load_design, load_recipe, recipe_names
@@ -42,14 +43,16 @@ def test_tensorfloat_takes_32_bits_in_memory_and_no_copy_of_the_weights(bare_tab
         outputs=(TensorRef(1, (8, 8), "activation"),),
         flops=64,
     )
-    graph = StepGraph(name="tiny", batch_size=1, ops=(read,), parameters=(weight,))
+    master = TensorRef(0, (8, 8), "master")
+    update = replace(read, index=1, name="update", phase="update", inputs=(master,), outputs=(master,))
+    graph = StepGraph(name="tiny", batch_size=1, ops=(read, update), parameters=(weight,))
     settings = [f"machine.technology={bare_table}"]  # no leakage: the narrower array would leak less
     costs = {
         name: simulate(graph, load_design("fp32-systolic", settings, numerics=name))
         for name in ("fp32", "tf32", "bf16")
     }
     assert costs["tf32"] == costs["fp32"]
-    assert len(costs["bf16"].ops) == 2
+    assert len(costs["bf16"].ops) == 3
 
 
 def test_a_format_must_fit_in_the_bits_it_is_stored_in() -> None:

@@ -1,6 +1,6 @@
 """Passes of an op over CATERPILLAR's cores: one for the whole batch, or one for each sample."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
 
@@ -11,7 +11,6 @@ from presilicon.base import ConfigError
 from presilicon.designs import MachineStep
 from presilicon.records import Gemm, Op, Role, TensorRef
 from presilicon.simulation.caterpillar.machine import CaterpillarMachine
-from presilicon.simulation.caterpillar.pipeline import Pipeline
 from presilicon.simulation.caterpillar.products import Bits, Moves, product_moves, update_moves
 from presilicon.simulation.memory import Course, Holding, find_holdings, held_by_part
 
@@ -52,12 +51,13 @@ class PassPlanner:
         machine: CaterpillarMachine,
         *,
         delays: Mapping[str, int] | None = None,
-        pipeline: Pipeline | None = None,
+        stage_of: Mapping[int, int] | None = None,
+        stage_cores: Sequence[int] = (),
     ) -> None:
         """In a pipeline, `delays` says for how many samples the activations of a layer wait for their errors.
 
-        Layers keep their data in the memories of their own cores. Without a `pipeline`, cores are not allotted yet, and
-        only the cycles of passes are meant.
+        Layers keep their data in the memories of their own cores: `stage_of` gives the layer of each op, by position,
+        and `stage_cores` the cores of each. As long as cores are not allotted, only the cycles of passes are meant.
         """
         self.step, self.machine = step, machine
         by_samples = machine.schedule != "minibatch"
@@ -66,11 +66,10 @@ class PassPlanner:
         self.fused = {} if machine.schedule == "minibatch" else self._fused_updates()
         self.written = {tensor.id for op in step.executed for tensor in op.outputs}
         self.fetched: set[int] = set()
-        self.pipeline = pipeline
+        self.stage_of = stage_of or {}
         self.homes = self._homes()
         self.stages = [
-            self._keep(number, cores, delays)
-            for number, cores in enumerate((machine.cores,) if pipeline is None else pipeline.cores)
+            self._keep(number, cores, delays) for number, cores in enumerate(stage_cores or (machine.cores,))
         ]
 
     def _keep(self, stage: int, cores: int, delays: Mapping[str, int] | None) -> Kept:
@@ -82,7 +81,7 @@ class PassPlanner:
         return Kept(mem_a_bytes, permanent <= mem_a_bytes, rest <= mem_a_bytes + mem_b_bytes)
 
     def _stage_of(self, op: Op) -> int:
-        return 0 if self.pipeline is None else self.pipeline.stage_of[op.index]
+        return self.stage_of.get(op.index, 0)
 
     def plan(self, op: Op, cores: int) -> OpPass:
         """A pass of `op` on `cores` cores. Ops must be planned in order: a batch is fetched when it is first used."""
@@ -158,7 +157,7 @@ class PassPlanner:
             mem_a = 2 * self.step.formats.bytes_of(TensorRef(gradient.id, gradient.shape, "master"), op.layer)
         inputs = [tensor for tensor in op.inputs if tensor.id not in self.written and tensor.id not in self.fetched]
         self.fetched |= {tensor.id for tensor in inputs}
-        total, kept = 0.0, self.stages[self._stage_of(op)]
+        total, kept = 0.0, self.stages[self._stage_of(op) if len(self.stages) > 1 else 0]
         if op.phase == "update" and not op.layer:  # it rounds the weights of all layers
             sizes = [self._permanent_bytes(number) for number in range(len(self.stages))]
             fetched = sum(size for size, own in zip(sizes, self.stages, strict=True) if not own.weights)
@@ -191,6 +190,11 @@ class PassPlanner:
                 fused[op.index] = using[0].index
         return fused
 
+    def cores_for_weights(self, stage: int) -> int:
+        """The fewest cores whose MEM A holds the weights of a stage, their copies and optimizer state."""
+        core_bytes = self.machine.nr**2 * self.machine.mem_a_kib * 1024
+        return max(ceil(self._permanent_bytes(stage) / core_bytes), 1)
+
     def _permanent_bytes(self, stage: int) -> float:
         """Bytes of the weights, their copies and the optimizer state of a stage."""
         formats, graph = self.step.formats, self.step.graph
@@ -203,7 +207,7 @@ class PassPlanner:
         """The stage of each storage that an op of a layer uses."""
         homes: dict[int, int] = {}
         for op in self.step.executed:
-            if op.layer and self.pipeline is not None:
+            if op.layer and self.stage_of:
                 for tensor in (*op.inputs, *op.outputs):
                     homes.setdefault(tensor.id, self._stage_of(op))
         return homes

@@ -29,12 +29,12 @@ class Pipeline(Struct, frozen=True, kw_only=True):
 
 
 def allot_cores(
-    cores: int, layers: Sequence[str], cycles: Callable[[int, int], float]
+    cores: int, layers: Sequence[str], cycles: Callable[[int, int], float], least: Sequence[int] = ()
 ) -> tuple[tuple[int, ...], float]:
     """Cores for each layer, at least one, that make the slowest as fast as possible; and the cycles of the slowest.
 
     `cycles(stage, cores)` are those of a stage for a sample, infinite where so few cores cannot do it. More cores go to
-    the slowest stage as long as that makes it faster.
+    the slowest stage as long as that makes it faster. Each has the `least` that hold its weights, if there are as many.
 
     Raises:
         ConfigError: there are more layers than cores.
@@ -44,9 +44,9 @@ def allot_cores(
             f'machine.schedule is "pipelined", which gives each of {len(layers)} layers a core of its own, but '
             f"machine.cores is {cores}"
         )
-    allotted = [1] * len(layers)
-    times = [cycles(stage, 1) for stage in range(len(layers))]
-    left = cores - len(layers)
+    allotted = list(least) if least and sum(least) <= cores else [1] * len(layers)
+    times = [cycles(stage, own) for stage, own in enumerate(allotted)]
+    left = cores - sum(allotted)
     while left:
         slowest = max(range(len(layers)), key=times.__getitem__)
         tries = ((more, cycles(slowest, allotted[slowest] + more)) for more in range(1, left + 1))

@@ -67,7 +67,7 @@ def pipeline_of(step: MachineStep, machine: CaterpillarMachine) -> Pipeline:
         raise ConfigError('machine.schedule is "pipelined", but the step has no layer with weights to make stages of')
     # Losses and ops of no layer belong to the last stage, and an update to the stage of its layer.
     stage_of = {op.index: step.graph.stages.get(op.layer, last) for op in step.executed}
-    planner = PassPlanner(step, machine, delays=machine.update_rule.delays(step.graph))
+    planner = PassPlanner(step, machine, delays=machine.update_rule.delays(step.graph), stage_of=stage_of)
 
     def cycles(stage: int, cores: int) -> int:
         return sum(planner.plan(op, cores).moves.cycles for op in step.executed if stage_of[op.index] == stage)
@@ -78,7 +78,8 @@ def pipeline_of(step: MachineStep, machine: CaterpillarMachine) -> Pipeline:
         except ConfigError:  # a panel is too large for so few cores
             return inf
 
-    cores, _ = allot_cores(machine.cores, layers, cycles_if_possible)
+    least = [planner.cores_for_weights(stage) for stage in range(len(layers))]
+    cores, _ = allot_cores(machine.cores, layers, cycles_if_possible, least)
     slot = max(cycles(stage, allotted) for stage, allotted in enumerate(cores))
     return Pipeline(layers=layers, cores=cores, slot_cycles=slot, stage_of=stage_of)
 
@@ -99,7 +100,13 @@ def _place_in_turn(step: MachineStep, machine: CaterpillarMachine) -> list[Place
 
 def _place_in_pipeline(step: MachineStep, machine: CaterpillarMachine) -> tuple[list[Placed], float]:
     pipeline, placed = pipeline_of(step, machine), []
-    planner = PassPlanner(step, machine, delays=machine.update_rule.delays(step.graph), pipeline=pipeline)
+    planner = PassPlanner(
+        step,
+        machine,
+        delays=machine.update_rule.delays(step.graph),
+        stage_of=pipeline.stage_of,
+        stage_cores=pipeline.cores,
+    )
     starts = [0.0] * len(pipeline.layers)
     for op in step.executed:
         stage = pipeline.stage_of[op.index]
