@@ -3,40 +3,47 @@
 from collections.abc import Iterable
 from typing import Any
 
+_BUFFERS = ("$buf", "$pos", "$not", "$logic_not", "$_BUF_", "$_NOT_")
+
 
 class Clocks:
     """The clocks of a module's signals, by the netlist's bit numbers."""
 
     def __init__(self, module: Any, clock: str) -> None:
         self.own: int = module["ports"][clock]["bits"][0]
-        self._drivers: dict[int, Any] = {}
-        for cell in module["cells"].values():
+        self._drivers: dict[int, tuple[str, Any]] = {}
+        for name, cell in module["cells"].items():
             for port, bits in cell["connections"].items():
-                if cell["port_directions"].get(port) == "output":
-                    self._drivers |= {bit: cell for bit in bits if isinstance(bit, int)}
+                if cell["port_directions"].get(port) in ("output", "inout"):
+                    self._drivers |= {bit: (name, cell) for bit in bits if isinstance(bit, int)}
         nets = [(name, net["bits"]) for name, net in module["netnames"].items() if not net.get("hide_name")]
         nets += [(name, port["bits"]) for name, port in module["ports"].items()]
         # The shortest name last, and ports last of all, so that these win: a reader knows them.
         nets.sort(key=lambda net: (net[0] in module["ports"], -net[0].count("."), -len(net[0])))
         self._names: dict[int, str] = {bits[0]: name for name, bits in nets if len(bits) == 1}
 
-    def behind(self, bits: Iterable[Any]) -> set[int]:
-        """The clocks of the registers and memories that drive signals through combinational logic alone.
+    def behind(self, bits: Iterable[Any]) -> tuple[list[int], list[str]]:
+        """The clocks of the registers and memories that drive signals through combinational logic alone, and the
+        instances of modules that are not part of the netlist, whose clocks are unknown.
 
-        A clock that is gated or buffered from the module's own counts as that. A signal straight from an input has no
-        known clock.
+        A clock that is buffered or inverted is the clock before the buffer; one that is gated, selected or divided is a
+        clock of its own. A signal straight from an input has none.
         """
         clocks: set[int] = set()
-        for cell in self._sources(bits):
-            clocks |= {self._root(bit) for bit in _clocks(cell) if isinstance(bit, int)}
-        return clocks
+        unknown: list[str] = []
+        for name, cell in self._sources(bits):
+            if cell["type"].startswith("$"):
+                clocks |= {self._root(bit) for bit in _clocks(cell) if isinstance(bit, int)}
+            else:
+                unknown.append(f'the instance "{name}" of {cell["type"]}')
+        return sorted(clocks), list(dict.fromkeys(unknown))
 
     def name(self, clock: int) -> str:
         """Name of a clock in the design."""
         return self._names.get(clock, "a signal without a name")
 
-    def _sources(self, bits: Iterable[Any]) -> list[Any]:
-        """The nearest clocked cells upstream of signals."""
+    def _sources(self, bits: Iterable[Any]) -> list[tuple[str, Any]]:
+        """The nearest clocked cells and instances upstream of signals, with their names."""
         seen: set[Any] = set()
         waiting, cells = list(bits), []
         while waiting:
@@ -44,27 +51,23 @@ class Clocks:
             if bit in seen:
                 continue
             seen.add(bit)
-            cell = self._drivers.get(bit)
-            if cell is None:
+            if bit not in self._drivers:
                 continue
-            if _clocks(cell):
-                cells.append(cell)
-            waiting += _passed(cell)
+            name, cell = self._drivers[bit]
+            if _clocks(cell) or not cell["type"].startswith("$"):
+                cells.append((name, cell))
+            if cell["type"].startswith("$"):
+                waiting += _passed(cell)
         return cells
 
     def _root(self, clock: int) -> int:
-        """The module's own clock if a clock comes from it through gates alone; else the clock itself."""
-        seen: set[Any] = set()
-        waiting: list[Any] = [clock]
-        while waiting:
-            bit = waiting.pop()
-            if bit == self.own:
-                return self.own
-            if bit in seen or bit not in self._drivers:
-                continue
-            seen.add(bit)
-            cell = self._drivers[bit]
-            waiting += [] if _clocks(cell) else _passed(cell)
+        """The clock in front of buffers and inverters."""
+        while clock in self._drivers and self._drivers[clock][1]["type"] in _BUFFERS:
+            cell = self._drivers[clock][1]
+            (source,) = cell["connections"]["A"][:1]
+            if not isinstance(source, int):
+                break
+            clock = source
         return clock
 
 

@@ -1,6 +1,7 @@
 """The instrument beside a user's design: chosen signals become outputs, and a new top level has both.
 
-Yosys flattens the design, so that every signal has its hierarchical name. Nothing else of the design changes.
+Yosys flattens the design, so that every signal has its hierarchical name. Nothing else of the design changes:
+attributes and black boxes stay, and what Yosys would read otherwise than a simulator is refused.
 """
 
 import json
@@ -29,6 +30,14 @@ _RESETS = ("reset", "rst", "i_rst", "rst_i", "i_reset", "reset_i")
 _LOW_RESETS = ("rst_n", "reset_n", "rstn", "resetn", "aresetn", "nrst", "nreset", "rst_ni", "i_rst_n")
 _LEAST_SIMILARITY = 0.5
 INSTANCE = "user_design"
+_OWN_ATTRIBUTES = (
+    *("src", "hdlname", "top", "module_not_derived", "cells_not_processed", "dynports", "wiretype"),
+    *("always_comb", "always_ff", "always_latch"),
+)
+"""Attributes that Yosys adds to those of the design."""
+_KEPT = "presilicon_kept"
+"""Attribute of what stays until the netlist is written."""
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -193,8 +202,58 @@ def _flatten(
                 f"{reads}\nread_verilog -sv -defer {setting.name}\nhierarchy -check -top {SETTING}\n"
                 f"delete {SETTING}\nhierarchy -check -auto-top\n"
             )
-        _yosys(f"{elaborated}proc\nflatten\nmemory_collect\nrename -top {top}\nwrite_json {flat.name}\n", directory)
-        return json.loads(flat.read_text())
+        flatten = f"proc\nflatten -noscopeinfo\nmemory_collect\ncheck\nrename -top {top}\nwrite_json {flat.name}\n"
+        output = _yosys(elaborated + flatten, directory)
+        _check_reading(output)
+        netlist = json.loads(flat.read_text())
+    _restore(netlist)
+    return netlist
+
+
+def _check_reading(output: str) -> None:
+    """Raise if Yosys read something otherwise than a simulator does, by what it says."""
+    problems = (
+        (
+            r"Identifier `\\(\S*[.\[]\S*)' is implicitly declared",
+            "Yosys does not follow this reference into an instance or a part of an array, and would leave it without a "
+            "driver; use a port, or an array of plain vectors",
+        ),
+        (
+            r"Replacing floating point parameter (\S+) = ",
+            "Yosys cannot write this real parameter; instantiate the module one level above and tap the level below "
+            "with --top",
+        ),
+        (
+            r"Warning: Wire (\S+?\.\\.+?) is used but has no driver",
+            "it has no driver; connect it, or tie it to a constant",
+        ),
+    )
+    for pattern, reason in problems:
+        names = list(dict.fromkeys(name.replace(".\\", ".") for name in re.findall(pattern, output)))
+        if names:
+            more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+            raise ConfigError(f"the design's {', '.join(names[:_MOST_NAMED])}{more}: {reason}")
+
+
+def _restore(netlist: Any) -> None:
+    """Take Yosys' own attributes out, and give black boxes that it specialized their names and parameters back."""
+    modules = netlist["modules"]
+    boxes = {
+        name: module
+        for name, module in modules.items()
+        if name.startswith("$paramod") and "blackbox" in module["attributes"]
+    }
+    for module in modules.values():
+        for cell in module["cells"].values():
+            if (box := boxes.get(cell["type"])) is not None:
+                cell["type"] = box["attributes"]["hdlname"]
+                cell["parameters"] = box.get("parameter_default_values", {})
+    for name in boxes:
+        del modules[name]
+    for module in modules.values():
+        for item in (module, *module["cells"].values(), *module["netnames"].values()):
+            attributes = item["attributes"].items()
+            item["attributes"] = {name: value for name, value in attributes if name not in _OWN_ATTRIBUTES}
 
 
 def _parameters(reads: str, top: str, directory: Path) -> list[str] | None:
@@ -264,7 +323,12 @@ def _other_clock(
 ) -> int | None:
     """The clock of a tap that crosses clock domains; None for one of the instrument's own clock."""
     name = "+".join(signal.vector)
-    domains = sorted(clocks.behind(bits))
+    domains, unknown = clocks.behind(bits)
+    if unknown:
+        raise ConfigError(
+            f'--signal "{name}": it comes through {" and ".join(unknown[:_MOST_NAMED])}, whose clock is unknown; '
+            "name a register of the design outside of it"
+        )
     names = " and ".join(clocks.name(domain) for domain in domains)
     if len(domains) > 1:
         raise ConfigError(
@@ -289,9 +353,21 @@ def _other_clock(
     return domains[0] if crosses else None
 
 
-def _add_output(module: Any, port: str, bits: Sequence[Any]) -> None:
-    module["ports"][port] = {"direction": "output", "bits": list(bits)}
-    module["netnames"][port] = {"hide_name": 0, "bits": list(bits), "attributes": {}}
+def _add_output(module: Any, port: str, bits: Sequence[Any], attributes: Mapping[str, Any] | None = None) -> None:
+    """An output that shows these bits, behind a buffer: the register that it shows keeps its name and attributes."""
+    used = (bit for net in module["netnames"].values() for bit in net["bits"] if isinstance(bit, int))
+    first, width = max(used, default=1) + 1, len(bits)
+    shown = list(range(first, first + width))
+    module["ports"][port] = {**module["ports"].get(port, {}), "direction": "output", "bits": shown}
+    module["netnames"][port] = {"hide_name": 0, "bits": shown, "attributes": dict(attributes or {})}
+    module["cells"][f"{port}_buffer"] = {
+        "hide_name": 1,
+        "type": "$buf",
+        "parameters": {"WIDTH": f"{width:032b}"},
+        "attributes": {"keep": 1, _KEPT: 1},
+        "port_directions": {"A": "input", "Y": "output"},
+        "connections": {"A": list(bits), "Y": shown},
+    }
 
 
 def _bring_up(module: Any, wires: dict[str, Wire], index: int, signal: Signal, hardware: Hardware) -> list[Any]:
@@ -386,8 +462,30 @@ def _reset(ports: dict[str, Any], chosen: str | None) -> tuple[str, bool]:
 
 def _write_verilog(netlist: Any, path: Path) -> None:
     with _scratch(path.parent, "tapped.json") as changed:
+        for module in netlist["modules"].values():
+            _mark_kept(module)
         changed.write_text(json.dumps(netlist))
-        _yosys(f"read_json {changed.name}\nopt_clean -purge\nwrite_verilog -noattr {path.name}\n", path.parent)
+        unmark = f"setattr -unset keep a:{_KEPT}\nsetattr -unset {_KEPT} a:{_KEPT}\n"
+        _yosys(f"read_json {changed.name}\nopt_clean -purge\n{unmark}write_verilog {path.name}\n", path.parent)
+
+
+def _mark_kept(module: Any) -> None:
+    """Mark what has attributes of the design, and instances, to stay as they are while aliases are cleaned up.
+
+    Bits get the name of the first net in the file, ports before all others. An output that shows such a net goes behind
+    a buffer, so that the register has the net's name and attributes.
+    """
+    nets = module["netnames"]
+    marked = {name: net for name, net in nets.items() if net["attributes"] and name not in module["ports"]}
+    module["netnames"] = marked | nets
+    bits = {bit for net in marked.values() for bit in net["bits"] if isinstance(bit, int)}
+    for name, port in module["ports"].items():
+        if port["direction"] == "output" and not bits.isdisjoint(port["bits"]):
+            _add_output(module, name, port["bits"], nets[name]["attributes"])
+    instances = (cell for cell in module["cells"].values() if not cell["type"].startswith("$"))
+    for item in (*marked.values(), *instances):
+        if "keep" not in item["attributes"]:
+            item["attributes"] = {**item["attributes"], "keep": 1, _KEPT: 1}
 
 
 def _identifier(name: str) -> str:
@@ -454,10 +552,12 @@ def _wrapper(
 def _reset_text(index: int) -> str:
     tap = f"presilicon_tap{index}"
     return f"""
-  // The same reset in the clock of tap {index}: hold it for a few cycles of both.
+  // The same reset in the clock of tap {index}: it comes at once, however short, and goes with that clock.
   reg [2:0] {tap}_stretched = 3'b111;
-  always @(posedge {tap}_clock) {tap}_stretched <= {{{tap}_stretched[1:0], presilicon_reset}};
-  wire {tap}_reset = {tap}_stretched[2:1] != 2'b00;
+  always @(posedge {tap}_clock or posedge presilicon_stretched[0])
+    if (presilicon_stretched[0]) {tap}_stretched <= 3'b111;
+    else {tap}_stretched <= {{{tap}_stretched[1:0], 1'b0}};
+  wire {tap}_reset = {tap}_stretched[2];
 """
 
 

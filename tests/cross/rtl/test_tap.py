@@ -356,6 +356,7 @@ def test_a_signal_of_another_clock_crosses(period, two_clocks, tmp_path) -> None
             r'"sum": it belongs to the clock fast, but the instrument runs with clk; add --other-clock 0',
         ),
         ("seen:1:1", [], "belongs to the clock fast"),
+        ("held:gate:1", [], "belongs to the clock gated"),
         ("rare:1:1", [], "belongs to the clock halved"),
         ("mixed:1:1", [], r"several clocks \(clk and fast\)"),
         ("looked:1:1", [], r"several clocks \(clk and fast\)"),
@@ -369,12 +370,6 @@ def test_a_signal_of_another_clock_is_not_sampled_by_mistake(signal, crossing, m
     signals = [Signal.parse(signal)]
     with pytest.raises(ConfigError, match=message):
         tap_design([two_clocks], "two_clocks", signals, hardware, tmp_path / "out", other_clock=crossing)
-
-
-@pytest.mark.parametrize("signal", ["slow:1:1", "held:gate:1"])
-def test_a_gated_clock_is_the_same_clock(signal, two_clocks, tmp_path) -> None:
-    hardware = make(4, 4, "int8", 12)
-    assert tap_design([two_clocks], "two_clocks", [Signal.parse(signal)], hardware, tmp_path / "out").clock == "clk"
 
 
 # ---- parameters of the top

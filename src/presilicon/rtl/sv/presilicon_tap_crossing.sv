@@ -17,7 +17,7 @@ module presilicon_tap_crossing #(
     output logic [     1:0] out_last,
     output logic [BITS-1:0] out_data
 );
-  logic ready, passing;  // passing over the rest of a frame
+  logic ready, void_, passing;  // passing over the rest of a frame
   logic [15:0] losses;  // frames lost and not told yet
   wire tell = losses != '0;
   // A vector that finds no place, or comes while an earlier loss is untold: its frame is passed over from here on.
@@ -27,7 +27,7 @@ module presilicon_tap_crossing #(
   always_ff @(posedge tap_clock) begin
     passing <= (passing || refuse) && !ends;
     losses <= losses + 16'(refuse && losses != '1) - 16'(tell && ready);
-    if (tap_reset) begin
+    if (void_) begin
       passing <= 1'b0;
       losses <= '0;
     end
@@ -39,6 +39,7 @@ module presilicon_tap_crossing #(
   ) queue (
       .in_clock(tap_clock),
       .in_reset(tap_reset),
+      .in_void(void_),
       .in_valid(tell || vector),
       .in_ready(ready),
       .in_data({tell, tap_last, tap_data}),
