@@ -17,16 +17,21 @@ if TYPE_CHECKING:
 
 FRAMES, LENGTH = 6, 5
 BENCH = "instrument_tb"
+GARBLED = 5
+"""Refusal code of an image with a wrong checksum."""
 
 
 class Bench(NamedTuple):
     """Input and expected output of a testbench."""
 
     image: bytes
+    """A damaged image, which is refused, and the right one."""
     words: "NDArray[np.int64]"
     last: "NDArray[np.bool_]"
     taps: list[int]
     """The tap of each vector; frames of the taps alternate."""
+    also: "NDArray[np.bool_]"
+    """Vectors at which the last tap offers a frame of one vector, too: it is dropped."""
     expected: list[int]
     """Bytes of the stream, or the words of the bare core's blocks."""
     pause: int
@@ -60,11 +65,16 @@ def example_firmware(hardware: Hardware) -> Firmware:
 
 
 def make_bench(hardware: Hardware, seed: int = 0) -> Bench:
-    """Random vectors through the example firmware, and the output of the reference."""
+    """Random vectors, with numbers at the ends, through the example firmware, and the output of the reference."""
     rng = np.random.default_rng(seed)
     image = compile_firmware(example_firmware(hardware), hardware)
+    sent = image.to_bytes()
+    sent = sent[:-1] + bytes([sent[-1] ^ 1]) + sent
     count = FRAMES * LENGTH
     codes = rng.integers(0, 1 << hardware.element_bits, (count, hardware.lanes))
+    largest = (1 << hardware.element_bits - 1) - 1
+    ends = rng.choice([largest, largest + 1], (count // LENGTH, hardware.lanes)).repeat(LENGTH, axis=0)
+    codes = np.where(rng.random(codes.shape) < 0.4, ends, codes)
     if hardware.is_float:
         words = codes << hardware.word_bits - hardware.element_bits
     else:
@@ -73,6 +83,9 @@ def make_bench(hardware: Hardware, seed: int = 0) -> Bench:
     last = np.zeros((count, 2), np.bool_)
     last[LENGTH - 1 :: LENGTH] = True
     taps = [vector // LENGTH % hardware.taps for vector in range(count)]
+    also = np.zeros(count, np.bool_)
+    if hardware.taps > 1:
+        also[1 + (LENGTH * hardware.taps if hardware.taps < FRAMES else 0)] = True  # while the first tap's is under way
     engine = Reference(hardware)
     engine.load(image)
     per_vector = image.initiation_interval() + 2
@@ -81,22 +94,32 @@ def make_bench(hardware: Hardware, seed: int = 0) -> Bench:
         mask = (1 << hardware.word_bits) - 1
         blocks = engine.feed(words, last)
         numbers = [int(word) & mask for block in blocks for word in block.words]
-        return Bench(image.to_bytes(), words, last, taps, numbers, per_vector)
-    return Bench(
-        image.to_bytes(), words, last, taps, list(_stream(engine, image, words, last, taps)), per_vector + most
-    )
+        return Bench(sent, words, last, taps, also, numbers, per_vector)
+    stream = list(_stream(engine, image, words, last, taps, also))
+    return Bench(sent, words, last, taps, also, stream, per_vector + 2 * most)
 
 
 def _stream(
-    engine: Reference, image: Image, words: "NDArray[np.int64]", last: "NDArray[np.bool_]", taps: Sequence[int]
+    engine: Reference,
+    image: Image,
+    words: "NDArray[np.int64]",
+    last: "NDArray[np.bool_]",
+    taps: Sequence[int],
+    also: "NDArray[np.bool_]",
 ) -> bytes:
     hardware = engine.hardware
     writer = StreamWriter(hardware)
     checksum = int.from_bytes(image.to_bytes()[-4:], "little")
-    sent = writer.status(Status(checksum, 1, 0, 0, (0,) * hardware.taps))
+    dropped = [0] * hardware.taps
+    sent = writer.status(Status(0, 0, 1, GARBLED, tuple(dropped)))
+    sent += writer.status(Status(checksum, 1, 1, GARBLED, tuple(dropped)))
     numbers = [0] * hardware.taps
     for begin in range(0, len(words), LENGTH):
         tap = taps[begin]
+        if also[begin : begin + LENGTH].any():
+            dropped[-1] += 1
+            numbers[-1] += 1
+            sent += writer.status(Status(checksum, 1, 1, GARBLED, tuple(dropped)))
         blocks = engine.feed(words[begin : begin + LENGTH], last[begin : begin + LENGTH], tap)
         sent += writer.frame(tap, numbers[tap], [block.words.tolist() for block in blocks])
         numbers[tap] += 1
@@ -109,9 +132,10 @@ def testbench_texts(hardware: Hardware, other_clock: Sequence[int], *, sources: 
     spare = hardware.word_bits - hardware.element_bits if hardware.is_float else 0
     mask = (1 << hardware.element_bits) - 1
     vectors = []
-    for vector, flags, tap in zip(bench.words.tolist(), bench.last.tolist(), bench.taps, strict=True):
+    rows = zip(bench.words.tolist(), bench.last.tolist(), bench.taps, bench.also.tolist(), strict=True)
+    for vector, flags, tap, also in rows:
         code = sum((word >> spare & mask) << lane * hardware.element_bits for lane, word in enumerate(vector))
-        head = tap << 2 | flags[1] << 1 | flags[0]
+        head = also << 9 | tap << 2 | flags[1] << 1 | flags[0]
         vectors.append(head << hardware.lanes * hardware.element_bits | code)
     return {
         "tb/image.hex": hex_text(bench.image, digits=2),
@@ -124,7 +148,7 @@ def testbench_texts(hardware: Hardware, other_clock: Sequence[int], *, sources: 
 
 def _bench_text(hardware: Hardware, bench: Bench, other_clock: Sequence[int]) -> str:
     vector = hardware.lanes * hardware.element_bits
-    head = 2 + 7
+    head = 2 + 7 + 1
     feed = _bare_bench(hardware, bench) if not hardware.flushes else _stream_bench(hardware, bench, other_clock)
     return fill(
         "instrument_tb.sv.in",
@@ -133,7 +157,19 @@ def _bench_text(hardware: Hardware, bench: Bench, other_clock: Sequence[int]) ->
         expected=len(bench.expected),
         vector_bit=vector + head - 1,
         feed=feed,
+        ends=_ends(hardware, bench),
     )
+
+
+def _ends(hardware: Hardware, bench: Bench) -> str:
+    """Checks after the last vector: of the bare core's status, which the stream does not carry."""
+    if hardware.flushes:
+        return ""
+    checksum = int.from_bytes(bench.image[-4:], "little")
+    return f"""    if (running !== 32'h{checksum:x} || taken !== 1 || refused !== 1 || refusal !== {GARBLED}) begin
+      $display("FAIL: image %h, %0d taken, %0d refused with %0d", running, taken, refused, refusal);
+      errors = errors + 1;
+    end"""
 
 
 def _stream_bench(hardware: Hardware, bench: Bench, other_clock: Sequence[int]) -> str:
@@ -148,9 +184,11 @@ def _stream_bench(hardware: Hardware, bench: Bench, other_clock: Sequence[int]) 
         ports += [f"      .tap{tap}_{name}(tap{tap}_{name})," for name in ("valid", "last", "data")]
         if tap in other_clock:  # of the same speed here
             ports += [f"      .tap{tap}_{name}({name})," for name in ("clock", "reset")]
+        also = f" || next[{vector + 9}]" if tap == hardware.taps - 1 else ""
+        alone = f"next[{vector + 9}] ? 2'b11 : " if also else ""
         offer += [
-            f"      tap{tap}_valid = next[{vector + 2}+:7] == {tap};",
-            f"      tap{tap}_last = next[{vector}+:2];",
+            f"      tap{tap}_valid = next[{vector + 2}+:7] == {tap}{also};",
+            f"      tap{tap}_last = {alone}next[{vector}+:2];",
             f"      tap{tap}_data = next[{vector - 1}:0];",
         ]
         rest.append(f"      tap{tap}_valid = 0;")

@@ -133,7 +133,8 @@ def prove_equal(sources, top: str, tapped: Path, boxes: str, directory: Path) ->
     both = []
     for name, read in (("gold", reads), ("gate", "read_verilog -sv gate.v")):
         both.append(
-            f"{read}\nhierarchy -check -top {top}\nproc\nsetattr -mod -unset keep_hierarchy *\nflatten\nmemory\nasync2sync\n"
+            f"{read}\nhierarchy -check -top {top}\nproc\nsetattr -mod -unset keep_hierarchy *\n"
+            "flatten\nmemory\nasync2sync\n"
         )
         both.append("delete -output o:presilicon_*\nopt_clean\n" if name == "gate" else "opt_clean\n")
         both.append(f"rename {top} {name}\ndesign -stash {name}\n")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from presilicon.base import ConfigError, torch
-from presilicon.formats import Format, MacUnit
+from presilicon.formats import Float, Format, MacUnit
 from presilicon.rtl.arithmetic.golden import Golden, golden_product
 from presilicon.rtl.arithmetic.mac import mac_circuit
 from presilicon.rtl.arithmetic.units import Circuit, Port, instance_text
@@ -40,7 +40,11 @@ def write_mac(left: Format, right: Format, mac: MacUnit, directory: Path, *, out
 
 
 def _golden(left: Format, right: Format, mac: MacUnit, outputs: int) -> Golden:
-    """A product of random matrices over three chunks, the last one short, with zeros and numbers far apart."""
+    """A product of random matrices over three chunks, the last one short.
+
+    Numbers lie far apart, and there are zeros. A few rows have the largest number (sums that overflow), subnormals, an
+    infinity or NaN.
+    """
     generator = torch.Generator().manual_seed(0)
     chunk = mac.rows or mac.chunk or SHORT_CHUNK
     depth = 2 * min(chunk, SHORT_CHUNK) + 3
@@ -50,8 +54,31 @@ def _golden(left: Format, right: Format, mac: MacUnit, outputs: int) -> Golden:
         used = torch.rand(rows, depth, generator=generator) > 0.1
         return torch.randn(rows, depth, generator=generator) * scales * used
 
+    def special(x: "torch.Tensor", fmt: Format) -> "torch.Tensor":
+        """The matrix with special rows from the second one on, as far as it has rows; a row is a sum's operands."""
+        largest, least = _ends(fmt)
+        where = torch.rand(x.shape, generator=generator) < 0.5
+        rows = (
+            torch.where(where[1:2], largest, x[1:2].sign() * largest),
+            torch.where(where[2:3], x[2:3], x[2:3].sign() * least),
+            torch.where(torch.arange(depth) == depth // 3, torch.inf, x[3:4]),
+            torch.where(torch.arange(depth) == depth // 2, torch.nan, x[4:5]),
+            torch.where(torch.arange(depth) == depth - 2, -torch.inf, x[5:6]),
+        )
+        for index, row in enumerate(rows, start=1):
+            x[index : index + 1] = row
+        return x
+
     rows = max(count for count in range(1, MOST_ROWS + 1) if outputs % count == 0)
-    return golden_product(left, right, mac, matrix(rows), matrix(outputs // rows))
+    a, b = special(matrix(rows), left), special(matrix(outputs // rows), right)
+    return golden_product(left, right, mac, a, b)
+
+
+def _ends(fmt: Format) -> tuple[float, float]:
+    """The largest finite number of a format, and one below its normal ones; of formats without these, far ends."""
+    if isinstance(fmt, Float):
+        return fmt.max, fmt.min_normal / 2
+    return 2.0**60, 2.0**-60
 
 
 def _widths(ports: Sequence[Port]) -> list[tuple[str, int]]:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from presilicon.base import np, torch
-from presilicon.formats import BlockCodes, Format, encode, matmul, quantize
+from presilicon.formats import BlockCodes, Float, Format, encode, matmul, quantize
 from presilicon.records import ProductPhase
 from presilicon.rtl.array.circuit import ArrayCircuit
 from presilicon.rtl.array.model import edge_vectors, weight_tiles
@@ -58,13 +58,18 @@ def _golden(circuit: ArrayCircuit) -> _Golden:
     samples = min(rows + 2, circuit.most_samples)
     generator = torch.Generator().manual_seed(0)
 
-    def numbers(fmt: Format, *shape: int) -> "torch.Tensor":
+    def numbers(fmt: Format, *shape: int, special: float) -> "torch.Tensor":
+        """Numbers far apart, zeros; a row of the largest and the smallest numbers, and a special one at its end."""
         scales = torch.exp2(torch.randint(-4, 5, shape, generator=generator))
         used = torch.rand(shape, generator=generator) > 0.1
-        return quantize(torch.randn(shape, generator=generator) * scales * used, fmt)
+        x = torch.randn(shape, generator=generator) * scales * used
+        x[0] = torch.where(x[0] > 0, 2.0**60, x[0].sign() * _least(fmt))
+        x[-1, -1] = special
+        return quantize(x, fmt)
 
-    w = numbers(circuit.weight, outputs, inputs)
-    x, e = numbers(circuit.activation, samples, inputs), numbers(circuit.error, samples, outputs)
+    w = numbers(circuit.weight, outputs, inputs, special=1.0)
+    x = numbers(circuit.activation, samples, inputs, special=torch.nan)
+    e = numbers(circuit.error, samples, outputs, special=torch.inf)
     w_codes, x_codes = _codes(w, circuit.weight), _codes(x, circuit.activation)
     e_codes = _codes(e, circuit.error)
     factors: dict[ProductPhase, tuple[torch.Tensor, torch.Tensor]] = {
@@ -91,6 +96,21 @@ def _golden(circuit: ArrayCircuit) -> _Golden:
         expected += _joined(grouped, circuit.mac.accumulate.bits)
     joined = {name: _joined(vectors, bits[name]) for name, vectors in memories.items()}
     return _Golden(samples, inputs, outputs, joined, expected, lines)
+
+
+def _least(fmt: Format) -> float:
+    """A number below the normal ones of a float; a small one of other formats."""
+    return fmt.min_normal / 2 if isinstance(fmt, Float) else 2.0**-8
+
+
+def _cycles(circuit: ArrayCircuit, samples: int) -> int:
+    """Cycles of the array for three products of two tiles by two: loads or drains, and streams (docs/rtl-array.md)."""
+    rows, tiles, chunk = circuit.rows, 4, circuit.chunk or samples
+    fill = rows + circuit.cols - 2
+    drains = tiles * -(-samples // chunk)
+    loads = 1 if circuit.double else tiles
+    moving = 2 * tiles * (samples + fill) + (2 * loads - 1) * rows
+    return moving + tiles * samples + drains * fill + (1 if circuit.double else drains) * rows
 
 
 def _codes(values: "torch.Tensor", fmt: Format) -> "np.typing.NDArray[np.int64]":
@@ -123,6 +143,7 @@ def _bench_text(circuit: ArrayCircuit, golden: _Golden) -> str:
         samples=golden.samples,
         lines=golden.lines,
         vectors=2 * 2 * golden.samples + 2 * 2 * circuit.rows,
+        cycles=_cycles(circuit, golden.samples),
         memories=memories,
         out_bit=_width(circuit, "out") - 1,
         inputs=inputs,
