@@ -43,8 +43,8 @@ class SystolicMachine(
 ):
     """One chip: a systolic array for matrix products, a vector unit for the rest, a buffer, and DRAM.
 
-    Groups of fused ops run one after another. A group takes as long as the array, the vector unit or its DRAM traffic,
-    whichever is longest (transfers are double-buffered).
+    Groups of fused ops run one after another. A group takes as long as the array, the vector unit, the bandwidth of the
+    buffer or its DRAM traffic, whichever is longest; without a doubled buffer, it computes and transfers in turn.
     """
 
     rows: Size
