@@ -459,3 +459,13 @@ def test_an_rms_norm_moves_no_more_than_a_layer_norm(fusion, width) -> None:
         # Autograd keeps the normalized values besides: they are written, and read by two groups.
         kept = 3 * 2 * (layers - 1) * rows * width + 2 * 2 * rows * width if training else 0
         assert costs[0] <= costs[1] + kept
+
+
+@pytest.mark.parametrize("kind", ["h200", "v100", "xeon-8t"])
+def test_a_batch_norm_in_evaluation_is_no_slower_than_in_training_on_a_card(kind) -> None:
+    times = []
+    for is_training in (False, True):
+        model = nn.Sequential(nn.BatchNorm2d(64)).train(is_training)
+        graph = capture(model, torch.empty(64, 64, 56, 56), training=False)
+        times.append(simulate(graph, load_design(kind)).time_s)
+    assert times[0] <= times[1]

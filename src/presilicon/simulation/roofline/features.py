@@ -88,12 +88,14 @@ def features_of_move(op: Op, kind: str, bits: float, layout: str) -> Features:
     """Features of any other op: its operator and number of bits, its size and the length of its rows or channels."""
     largest = max(op.inputs + op.outputs, key=lambda tensor: tensor.elements, default=TensorRef(0, (1,), "activation"))
     operator = op.operator.removeprefix("aten.").partition(".")[0]
+    if op.fixed_statistics and op.phase == "forward":  # a scale and an offset, as other kernels that walk through data
+        operator, kind = "mul", "elementwise"
     if op.gemm is None and operator == "convolution_backward":
         return features_of_bias("bias-gradient", largest, bits, layout)
     by_rows = operator.startswith(_BY_ROWS)
     is_image = op.kind in ("normalization", "pooling") and len(largest.shape) > 2 and not by_rows
     width = largest.shape[1 if is_image else -1] if largest.shape else 1
-    work = _log(op.flops) - _log(op.elements_out)
+    work = 0.0 if operator == "mul" else _log(op.flops) - _log(op.elements_out)
     shape = (_log(largest.elements), _log(width), _log(op.elements_in) - _log(op.elements_out), work)
     size = "16" if bits <= 16 else "32"
     if op.kind == "optimizer":
