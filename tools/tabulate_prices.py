@@ -35,7 +35,7 @@ def price(graph: StepGraph, design: str) -> list[float] | str:
     """The figures of a step, or why it has none."""
     try:
         cost = simulate(graph, ps.load_design(design))
-    except (ps.PresiliconError, RecursionError) as error:
+    except ps.PresiliconError as error:
         return type(error).__name__
     return [cost.time_s, cost.energy_j, sum(op.bytes_dram for op in cost.ops)]
 
