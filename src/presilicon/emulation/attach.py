@@ -1,7 +1,9 @@
 """Turns emulation of a model on and off, in place."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, TypeVar
 
 import torch
@@ -67,6 +69,8 @@ class _Enter:
             self._round_made(module)
         if not self.emulation.is_inside:
             self.emulation.count.watch(module)
+            if self.layer:
+                self._warn_of_method()
             if self.emulation.own is None:
                 self.emulation.own = "" if is_distributed() else stream_of(module.parameters())
             if not module.training:
@@ -74,6 +78,17 @@ class _Enter:
         self.emulation.enter(self.layer, training=module.training and torch.is_grad_enabled())
         if not self.emulation.is_idle or self.emulation.asks_what_if:
             self.emulation.origins.note_members(module)
+
+    def _warn_of_method(self) -> None:
+        """Warn of a method that calls this layer and multiplies itself, outside of the forward pass of its module."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            owner = frame.f_locals.get("self") if "self" in frame.f_code.co_varnames else None
+            hooks = owner._forward_pre_hooks.values() if isinstance(owner, nn.Module) else ()
+            for hook in hooks:
+                if isinstance(hook, _Enter) and hook is not self and hook.emulation is self.emulation:
+                    self.emulation.warn_of_method(hook.layer, frame.f_code)
+            frame = frame.f_back
 
     def _round_made(self, module: nn.Module) -> None:
         """Round the parameters that the first pass has made, as `emulate_` rounds those that are there."""
@@ -94,6 +109,8 @@ class _Leave:
         if self.emulation.recorders and not module._modules:
             with torch._C.DisableTorchFunction():  # what recorders compute is no part of the model
                 self.emulation.show_module(self.layer, module, args, output)
+        if isinstance(output, Generator | AsyncGenerator):
+            self.emulation.warn_of_generator(self.layer)
         self.emulation.leave(output)
 
 

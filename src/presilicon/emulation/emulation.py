@@ -4,9 +4,10 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from dis import get_instructions
+from functools import cache, partial
 from hashlib import blake2b
-from types import FrameType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -68,6 +69,22 @@ def digest_of(inputs: Any) -> str:
         if local.layout is torch.strided and not local.is_meta and type(local).__name__ != "FakeTensor":
             total.update(local.resolve_conj().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return total.hexdigest()
+
+
+@cache
+def _multiplies(code: CodeType) -> bool:
+    """Whether a function computes matrix products itself, as its bytecode tells."""
+    from presilicon.emulation.ops.calls import readers, uncovered
+
+    names = {func.__name__ for func in (*readers(), *uncovered())}
+    names |= {"einsum", "tensordot", "inner", "vecdot", "bilinear", "scaled_dot_product_attention"}
+    before = ""
+    for step in get_instructions(code):
+        is_call = step.opname.startswith("LOAD_") and step.argval in names and before != "self"  # a layer of that name
+        if is_call or step.argrepr in ("@", "@="):
+            return True
+        before = step.argval
+    return False
 
 
 class TensorCoreWarning(UserWarning):
@@ -486,6 +503,23 @@ class Emulation:
         layer, name = key = (self._layers[-1], func.__name__)
         message = f'layer "{layer}": the matrix products of {name} are not emulated and stay in float32'
         self._warn_once(key, message, UncoveredWarning, stacklevel=4)
+
+    def warn_of_method(self, layer: str, code: CodeType) -> None:
+        """Warn once that a method that multiplies runs outside of its module's forward pass."""
+        if not self.is_idle and _multiplies(code):
+            message = (
+                f'layer "{layer}": {code.co_name} runs outside of the forward pass, and the matrix products that it '
+                "computes itself stay in float32; compute them in a module, or call it from forward"
+            )
+            self._warn_once((layer, code.co_name), message, UncoveredWarning, stacklevel=5)
+
+    def warn_of_generator(self, layer: str) -> None:
+        """Warn once that the forward pass of a module is a generator, which computes after it has ended."""
+        if not self.is_idle:
+            message = (
+                f'layer "{layer}": forward is a generator, and what it computes itself stays in float32; return a list'
+            )
+            self._warn_once((layer, "generator"), message, UncoveredWarning, stacklevel=4)
 
     def _warn_of_autocast(self) -> None:
         """Warn once that torch.autocast rounds operands and results on its own."""

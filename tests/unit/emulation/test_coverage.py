@@ -1,6 +1,7 @@
 """Coverage lists are complete, for models that nobody here wrote."""
 
 import copy
+import warnings
 from collections import Counter
 
 import pytest
@@ -282,3 +283,39 @@ def test_amax_histories_are_no_ops_of_the_model() -> None:
         return {(op.layer, op.stage, op.operator, op.flops) for op in ops}
 
     assert listed("fp8-delayed") == listed("fp8-current")
+
+
+class Clip(nn.Module):
+    """A model with a method beside its forward pass, as CLIP has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.projection = nn.Linear(8, 8), nn.Parameter(torch.randn(8, 8))
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) @ self.projection
+
+    def inside(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.inner(x))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.encode(x)
+
+
+class Parts(nn.Module):
+    def forward(self, x: torch.Tensor):
+        for row in x:
+            yield row[None] @ x.T
+
+
+def test_methods_and_generators_that_multiply_outside_of_the_forward_pass_are_named() -> None:
+    x, model = torch.randn(8, 8), emulate_(Clip(), LOW)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(x)
+        model.inside(x)
+        model.inner(x)
+    with pytest.warns(UncoveredWarning, match='layer "": encode runs outside of the forward pass'):
+        model.encode(x)
+    with pytest.warns(UncoveredWarning, match='layer "": forward is a generator'):
+        list(emulate_(Parts(), LOW)(x))
