@@ -506,7 +506,7 @@ class Emulation:
 
     def warn_of_method(self, layer: str, code: CodeType) -> None:
         """Warn once that a method that multiplies runs outside of its module's forward pass."""
-        if not self.is_idle and _multiplies(code):
+        if not self.is_idle and not is_exact() and _multiplies(code):
             message = (
                 f'layer "{layer}": {code.co_name} runs outside of the forward pass, and the matrix products that it '
                 "computes itself stay in float32; compute them in a module, or call it from forward"

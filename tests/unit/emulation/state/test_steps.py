@@ -169,7 +169,7 @@ def test_the_passes_of_a_closure_belong_to_the_step_of_its_update() -> None:
         weight = model[0].weight.detach()
         rounded.append(torch.equal(weight, weight.bfloat16().float()))
     assert moment(model) == (3, "")
-    assert rounded == [False, False, True, True]
+    assert rounded == [False, True, True, True], "the update of step 1 writes what the passes of step 2 read"
 
 
 def test_a_schedule_counts_optimizer_steps() -> None:
