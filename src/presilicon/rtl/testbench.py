@@ -35,7 +35,9 @@ class Bench(NamedTuple):
     expected: list[int]
     """Bytes of the stream, or the words of the bare core's blocks."""
     pause: int
-    """Cycles between vectors that keep the instrument from falling behind."""
+    """Cycles behind each frame (of the bare core: each vector) that keep the instrument from falling behind."""
+    interval: int
+    """Cycles from one vector of a frame to the next."""
 
 
 def example_firmware(hardware: Hardware) -> Firmware:
@@ -94,9 +96,9 @@ def make_bench(hardware: Hardware, seed: int = 0) -> Bench:
         mask = (1 << hardware.word_bits) - 1
         blocks = engine.feed(words, last)
         numbers = [int(word) & mask for block in blocks for word in block.words]
-        return Bench(sent, words, last, taps, also, numbers, per_vector)
+        return Bench(sent, words, last, taps, also, numbers, per_vector, per_vector)
     stream = list(_stream(engine, image, words, last, taps, also))
-    return Bench(sent, words, last, taps, also, stream, per_vector + 2 * most)
+    return Bench(sent, words, last, taps, also, stream, LENGTH * (per_vector + 2 * most), per_vector - 2)
 
 
 def _stream(
@@ -200,6 +202,8 @@ def _stream_bench(hardware: Hardware, bench: Bench, other_clock: Sequence[int]) 
         offer=offer,
         rest=rest,
         pause=bench.pause,
+        between=bench.interval - 1,
+        outer=vector + 1,
     )
 
 

@@ -77,9 +77,9 @@ PAIRED = {"update_ratio": update_ratio, "quantization_error": quantization_error
 class Bench:
     """An engine with one aggregation; frames follow each other, so that memories were used before."""
 
-    def __init__(self, name: str, element: str, engine, bits: int | None = None) -> None:
+    def __init__(self, name: str, element: str, engine, **fields) -> None:
         hardware = Hardware(
-            lanes=LANES, ranges=LANES, element=parse(element), accumulator_bits=bits, flush="frame", range_rows=16,
+            lanes=LANES, ranges=LANES, element=parse(element), flush="frame", range_rows=16, **fields
         )  # fmt: skip
         self.built: BuiltAggregation = aggregation(name, hardware)
         self.engine = engine(hardware)
@@ -124,6 +124,17 @@ def test_fixed_point_is_right_or_null_also_where_a_sum_leaves_the_range_and_come
             if name == "predictiveness":
                 tensors = [np.sort(tensors[0], axis=0)[:: rng.choice([-1, 1])]]
             known += bench.check(*tensors, may_be_null=True)
+    assert known > 0
+
+
+def test_predictiveness_is_right_or_null_without_a_minimum_too() -> None:
+    rng = np.random.default_rng(3)
+    bench = Bench("predictiveness", "fixed(8, 0)", FastModel, reduce=("sum", "max"))
+    known = 0
+    for scale in (1.0, 3.0, 40.0):
+        for _ in range(20):
+            x = np.sort(np.round(rng.normal(size=(6, 16)) * scale), axis=0)
+            known += bench.check(x[:: rng.choice([-1, 1])], may_be_null=True)
     assert known > 0
 
 

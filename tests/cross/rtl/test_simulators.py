@@ -43,12 +43,14 @@ def watched_array(directory: Path) -> list[Path]:
 
 PROJECTS: dict[str, tuple[str, Write]] = {
     "instrument, two clocks": ("instrument", instrument("fixed(4, 4)", taps=2, other_clock=[1])),
+    "instrument, narrow": ("instrument", instrument("fixed(4, 4)", taps=2)),
     "instrument, three taps": ("instrument", instrument("int8", 12, taps=3)),
     "instrument of floats": ("instrument", instrument("float(4, 3)", 12, lanes=2, flush="frame")),
     "bare core": ("instrument", instrument("int8")),
     "bare core of floats": ("instrument", instrument("e5m2", lanes=2)),
     "bare core of one lane": ("instrument", instrument("int8", lanes=1, ranges=1)),
     "mac": ("mac", mac("e4m3", "e5m2", chunk=8)),
+    "mac, many outputs": ("mac", mac("e4m3", "e5m2", 64, chunk=8)),
     "mac, stochastic": ("mac", mac("e4m3", "e4m3", chunk=8, rounding="stochastic(bits=8, source=lfsr)")),
     "mac, aligned": ("mac", mac("e4m3", "fp4_e2m1", order="aligned", width=4, chunk=4, align_bits=12)),
     "mac, slices": (

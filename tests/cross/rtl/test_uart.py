@@ -46,6 +46,7 @@ def test_a_serial_line_carries_images_and_packets(tmp_path) -> None:
     bench = tmp_path / "tb" / "instrument_tb.sv"
     text = bench.read_text().replace("instrument_top dut", "serial_host dut")
     text, pauses = re.subn(r"repeat \((\d+)\)", lambda found: f"repeat ({60 * int(found[1])})", text)
-    assert pauses == 4
+    text, frames = re.subn(r"\? (\d+) : (\d+)\)", lambda found: f"? {60 * int(found[1])} : {found[2]})", text)
+    assert (pauses, frames) == (3, 1)
     bench.write_text(text + host)
     assert run_testbench(tmp_path).startswith("PASS")

@@ -60,7 +60,7 @@ def test_run(invoke, engine) -> None:
     powers = [1, 8, -27, 0.125, 0, -0.015625, 3.375]
     largest = (2**31 - 1) / 2**16
     assert document["schema"] == 1
-    assert document["packed_vectors"] == [[5, 6, 6, 7, sum(powers) + largest, 0, 0, 0]]
+    assert document["packed_vectors"] == [[5, 6, 6, 7, largest, 0, 0, 0]], "saturation is sticky"
     assert document["partial"] == [0] * 4
     assert document["scratchpad"][0] == [5, 6, 6, 7, 0, 0, 0, 0]
     assert document["scratchpad"][1] == [*powers, largest]
@@ -163,7 +163,6 @@ def chain(*items):
         ({"firmware": chain({"op": "v_commit", "conditions": [1]})}, ["(v_commit)", "conditions"]),
         ({"firmware": [[{"op": "v_commit"}]] * 9}, ["F.json", "9 chains"]),
         ({"firmware": []}, ["F.json", "no chains"]),
-        ({"firmware": [[]]}, ["F.json", "chain 1", "no instructions"]),
         ({"firmware": 3}, ["F.json", "expected a list"]),
         ({"firmware": None}, ["F.json", "no such file"]),
         ({"firmware": "[[" * 100_000}, ["F.json", "not valid JSON"]),

@@ -13,9 +13,10 @@ from presilicon.records import ReadingFigure
 def build(hardware: Hardware) -> AggregationCode:
     """For each group of nodes, the largest sum of a node over the samples.
 
-    Fixed point sends the smallest, too: a sum that saturated below hides from the largest.
+    Fixed point sends the smallest, too, or else the total: a sum that saturated below hides from the largest.
     """
-    extremes = ("max",) if hardware.is_float else ("max", "min")
+    guard = "sum" if "min" not in hardware.reduce and "sum" in hardware.reduce else "min"
+    extremes = ("max",) if hardware.is_float else ("max", guard)
     fw = Firmware()
     with fw.chain():
         fw.add(0, "notfirst")
@@ -35,7 +36,7 @@ def build(hardware: Hardware) -> AggregationCode:
             raise ConfigError(f"{values.size} words, but {expected}")
         sums = values.reshape(-1, len(extremes))
         largest = contents.check_sum("largest_sum", float(sums[:, 0].max()))
-        if contents.check_sum("largest_sum", float(sums[:, -1].min())) is None:
+        if None in [contents.check_sum("largest_sum", float(value)) for value in sums[:, -1]]:
             largest = None
         if contents.padding and largest == 0 and not (sums[:-1, 0] == 0).any():
             largest = None  # lanes of the last group without nodes hide sums that are all negative

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from presilicon.base import ConfigError, torch
+from presilicon.base import ConfigError, np, torch
 from presilicon.formats import Float, Format, MacUnit
 from presilicon.rtl.arithmetic.golden import Golden, golden_product
 from presilicon.rtl.arithmetic.mac import mac_circuit
@@ -98,10 +98,16 @@ def top_text(circuit: Circuit, title: str) -> str:
 
 
 def _rows(circuit: Circuit, golden: Golden) -> list[int]:
-    """The inputs of each cycle as one number, the first port in the lowest bits."""
-    rows, low = [0] * len(golden.rows["in_valid"]), 0
+    """The inputs of each cycle as one number, the first port in the lowest bits; every sixth cycle is a bubble."""
+    bubbles = np.arange(5, len(golden.rows["in_valid"]), 5)
+    nothing = {"in_valid": 0, "in_first": 1, "in_last": 1}
+    columns = {
+        name: np.insert(codes, bubbles, nothing.get(name, codes[bubbles]), axis=0)
+        for name, codes in golden.rows.items()
+    }
+    rows, low = [0] * len(columns["in_valid"]), 0
     for port in circuit.inputs:
-        for index, codes in enumerate(golden.rows[port.name].reshape(len(rows), port.count).tolist()):
+        for index, codes in enumerate(columns[port.name].reshape(len(rows), port.count).tolist()):
             rows[index] |= sum(code << (low + port.bits * lane) for lane, code in enumerate(codes))
         low += port.bits * port.count
     return rows
@@ -117,7 +123,7 @@ def _bench_text(circuit: Circuit, golden: Golden) -> str:
     out = circuit.outputs[-1]
     return fill(
         "mac_tb.sv.in",
-        rows=len(golden.rows["in_valid"]),
+        rows=len(_rows(circuit, golden)),
         expected=len(golden.expected),
         row_bit=low - 1,
         out_bit=out.bits - 1,

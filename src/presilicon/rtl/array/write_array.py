@@ -77,12 +77,12 @@ def _golden(circuit: ArrayCircuit) -> _Golden:
     }  # fmt: skip
     matrix = w_codes if circuit.columns else w_codes.T
     left, top = (e_codes, x_codes) if circuit.columns else (x_codes, e_codes)
-    memories = {
-        "weights": weight_tiles(matrix, rows, cols),
-        "left": edge_vectors(left, rows),
-        "top": edge_vectors(top, cols),
-    }
     bits = {"weights": circuit.weight.bits, **{edge: fmt.bits for edge, fmt in circuit.edges.items()}}
+    memories = {
+        "weights": weight_tiles(_whole(matrix, bits["weights"], rows, cols), rows, cols),
+        "left": edge_vectors(_whole(left, bits["left"], 1, rows), rows),
+        "top": edge_vectors(_whole(top, bits["top"], 1, cols), cols),
+    }
     lines = max(samples, 2 * rows)
     expected = []
     for phase, unit in circuit.units.items():
@@ -117,6 +117,12 @@ def _codes(values: "torch.Tensor", fmt: Format) -> "np.typing.NDArray[np.int64]"
     encoded = encode(values, fmt)
     assert not isinstance(encoded, BlockCodes)
     return encoded.numpy().astype(np.int64)
+
+
+def _whole(codes: "np.typing.NDArray[np.int64]", bits: int, rows: int, lanes: int) -> "np.typing.NDArray[np.int64]":
+    """A matrix filled up to whole tiles with codes of ones, which the array must not use."""
+    short = [(0, -size % step) for size, step in zip(codes.shape, (rows, lanes), strict=True)]
+    return np.pad(codes, short, constant_values=(1 << bits) - 1)
 
 
 def _joined(vectors: "np.typing.NDArray[np.int64]", bits: int) -> list[int]:
