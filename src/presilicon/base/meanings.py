@@ -17,7 +17,7 @@ def meaning() -> dict[str, int]:
 def meaning_changes(then: dict[str, int]) -> list[str]:
     """The differences between numbers recorded earlier and those of today, in words.
 
-    >>> meaning_changes(meaning()), meaning_changes(meaning() | {"price": 0})
-    ([], ['price 0, now 1'])
+    >>> meaning_changes(meaning()), [change.partition(",")[0] for change in meaning_changes(meaning() | {"price": 0})]
+    ([], ['price 0'])
     """
     return [f"{what} {then.get(what)}, now {now}" for what, now in meaning().items() if then.get(what) != now]

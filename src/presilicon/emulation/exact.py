@@ -19,6 +19,7 @@ def exact() -> "Exact":
     module. What is computed inside has torch's own backward pass. Layers keep the formats of their master weights, and
     optimizers are not affected.
 
+    >>> import torch
     >>> from presilicon.designs import load_recipe
     >>> from presilicon.emulation import emulate_
     >>> model, x = emulate_(torch.nn.Linear(8, 2), load_recipe("fp8-hybrid").numerics), torch.randn(3, 8)

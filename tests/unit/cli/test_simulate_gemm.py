@@ -70,7 +70,6 @@ def test_fold_overlap(price) -> None:
     assert apart["cycles"] - overlap["cycles"] == (8 * 4 - 1) * 32
     settings = ("--array", "32x32", "--set", "machine.fold_overlap=true")
     assert price(*settings)["cycles"] == overlap["cycles"]
-    assert price(*settings, "--no-fold-overlap") == apart
 
 
 def test_convention(price) -> None:

@@ -12,6 +12,7 @@ in the buffer. The sums are there when the last slice has passed; updates of the
 """
 
 from collections.abc import Container, Mapping, Sequence
+from itertools import pairwise
 from math import ceil
 from typing import Literal
 
@@ -79,6 +80,19 @@ def form_groups(
             former.close_groups()
         former.place(position)
     return former.finish()
+
+
+def recomputations(ops: Sequence[Op], micro_batches: int) -> frozenset[int]:
+    """Where parts of the forward pass run again in the backward pass: sooner, their results would only be held longer.
+
+    A step of several micro-batches goes forward again for each, which is no recomputation.
+    """
+    begins = [
+        position
+        for position, (before, op) in enumerate(pairwise(ops), 1)
+        if op.phase == "forward" and before.phase in ("input_grad", "weight_grad")
+    ]
+    return frozenset(begins) if len(begins) >= micro_batches else frozenset()
 
 
 class _Open:

@@ -11,7 +11,7 @@ from presilicon.base import ConfigError
 from presilicon.designs import MachineStep
 from presilicon.records import DramBounds, Op
 from presilicon.simulation.fusion.bounds import bound_traffic
-from presilicon.simulation.fusion.groups import NONE, Group, Limits, form_groups
+from presilicon.simulation.fusion.groups import NONE, Group, Limits, form_groups, recomputations
 from presilicon.simulation.fusion.parts import ProductPart, Style, aligned_inputs, style_of, unit_elements
 from presilicon.simulation.fusion.schedule import OpBytes, Transfers, exchange, find_transfers, keep_on_chip
 from presilicon.simulation.fusion.sinking import sink
@@ -114,7 +114,8 @@ class Planner:
         With `fences` no group has ops from before and behind one. `imported` values come from other cores, `exported`
         ones go there.
         """
-        self._fences, self._imported, self._exported = fences, imported, exported
+        self._fences = fences or recomputations(step.executed, step.graph.micro_batches)
+        self._imported, self._exported = imported, exported
         self._step, self._machine, self._rates = step, machine, rates
         self._copies = copies or {}
         self._buffer_bytes = machine.buffer.kib * 1024
