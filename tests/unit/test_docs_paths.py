@@ -20,8 +20,12 @@ _DECISION = re.compile(r"decisions?/(\d{4})(?!\d*-)")
 
 
 def missing_files(text: str) -> list[str]:
-    """Paths in one of our folders that lead nowhere; other paths are the reader's own."""
-    ours = {path for path in _PATH.findall(text) if any((root / path.split("/")[0]).is_dir() for root in ROOTS)}
+    """Paths in one of our folders that lead nowhere; other paths, and build, are the reader's own."""
+    ours = {
+        path
+        for path in _PATH.findall(text)
+        if not path.startswith("build/") and any((root / path.split("/")[0]).is_dir() for root in ROOTS)
+    }
     decisions = {f"docs/decisions/{number}-*.md" for number in _DECISION.findall(text)}
     return sorted(path for path in ours | decisions if not any(any(root.glob(path)) for root in ROOTS))
 
