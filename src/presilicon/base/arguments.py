@@ -20,10 +20,9 @@ _PLAIN = {
     Path: "a path",
     NoneType: "None",
 }
-
-
 _BY_NAME = ("Design",)
 """Types whose values may be given by a name, a path or several of them, about which the function itself decides."""
+_VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 @cache
@@ -54,9 +53,6 @@ def _parameters(function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str,
     named = {each.name: _resolved(each.annotation, function) for each in parameters if each.kind not in _VARIADIC}
     by_position = {each.name: named[each.name] for each in parameters if each.kind is Parameter.POSITIONAL_OR_KEYWORD}
     return named, by_position
-
-
-_VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 def _resolved(annotation: Any, function: Callable[..., Any]) -> Any:

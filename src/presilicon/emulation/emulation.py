@@ -58,7 +58,7 @@ _FLOAT32 = parse("float32")
 
 
 def digest_of(inputs: Any) -> str:
-    """A name for the arguments of a model that is the same wherever their numbers are."""
+    """A name for the arguments of a model, the same on every device."""
     total = blake2b(digest_size=6)
     for leaf in pytree.tree_leaves(inputs):
         if not isinstance(leaf, Tensor):

@@ -93,7 +93,7 @@ class CompiledStage:
 def compiled_stages(
     program: Program, unproven: frozenset[int], dtype: torch.dtype, short: frozenset[int]
 ) -> tuple[CompiledStage, ...]:
-    """The stages of a program, compiled; `short` loops are not worth to be innermost."""
+    """The stages of a program, compiled; `short` loops are not worth running innermost."""
     if len(program.instructions) > MOST_INSTRUCTIONS:
         raise NotImplementedError(f"{len(program.instructions)} instructions")
     stages = _without_hoisted(program, stages_of(program))

@@ -1,8 +1,8 @@
-"""Ops that run with those that read them, rather than with those that feed them, where that moves fewer bytes.
+"""Ops that run in the group that reads them, not in the one that computes their inputs, where that moves fewer bytes.
 
-An op joins the group that computes its inputs. What reads it may be in a later group: the parts of an RMS normalization
-that need whole rows, while the tiles of the product before it have none. If its inputs are in DRAM anyway, it is better
-computed there.
+An op first joins the group of its inputs, although its readers may be in a later one: RMS normalization needs whole
+rows, which the tiles of the product before it do not have. If the inputs are in DRAM anyway, the op had better run
+there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -83,7 +83,7 @@ def _movable(
 
 
 def _saved_bytes(moved: set[int], slot: int, target: int, values: StepValues, home: dict[int, int]) -> float:
-    """Bytes that cross DRAM less if ops are moved; each value is loaded once in a group."""
+    """Bytes of DRAM traffic that moving the ops saves; a group loads each value once."""
 
     def read_in(value: int, where: int) -> bool:
         return any(home[reader] == where and reader not in moved for reader in values.readers[value])
