@@ -13,9 +13,9 @@ import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
+from presilicon.base.files import cache_directory
 from presilicon.reproductions.instrument_area import Clocked, Part, every_clock, every_part
 from presilicon.rtl.synthesis import area_name, clock_name, estimate_clock, shipped
-from presilicon.rtl.verilator import cache_directory
 
 
 def run(part: Part | Clocked) -> tuple[str, float]:
@@ -35,7 +35,7 @@ def write(target: Path) -> None:
     names = {area_name(part.top, part.parameters, flat=part.flat) for part in every_part()}
     names |= {clock_name(part.top, part.parameters) for part in every_clock()}
     found = {name: result for name, result in shipped().items() if name in names}
-    for path in sorted((cache_directory() / "synthesis").glob("*.json")):
+    for path in sorted((cache_directory("rtl") / "synthesis").glob("*.json")):
         if path.stem in names:
             found[path.stem] = json.loads(path.read_text())
     for result in found.values():
