@@ -13,6 +13,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 from presilicon.designs import load_design
+from presilicon.emulation import TrainingRecord
 from presilicon.emulation.training import step
 from presilicon.records import Trace
 from presilicon.study.seeds import SeedTask, train_seeds
@@ -25,7 +26,7 @@ def train(steps: int, seeds: int, jobs: int, name: str) -> tuple[float, list[Tra
     """Steps per second, and the traces."""
     workload = replace(load_workload(name), max_steps=steps, evaluate_every=100, sustain=100)
     numerics = load_design("bf16-systolic").numerics
-    tasks = [SeedTask("bf16-systolic", numerics, workload, seed, "cuda") for seed in range(seeds)]
+    tasks = [SeedTask("bf16-systolic", TrainingRecord(workload, numerics, seed, "cuda")) for seed in range(seeds)]
     start = time.perf_counter()
     traces = train_seeds(tasks, jobs, lambda event: None)
     return seeds * steps / (time.perf_counter() - start), traces

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from presilicon.designs import LossScale, Numerics, RoleFormat, load_design, load_recipe
-from presilicon.emulation import Checkpoint, train
+from presilicon.emulation import Checkpoint, TrainingRecord, train
 from presilicon.emulation.training import step
 from presilicon.emulation.training.captured import CapturedStep
 from presilicon.formats import MacUnit, parse
@@ -96,7 +96,7 @@ def test_random_numbers_of_plain_torch_are_not_captured(monkeypatch):
 
 def test_seeds_that_take_turns_have_the_bits_of_seeds_alone():
     for workload in (BASE, WORKLOADS["dropout"]):
-        tasks = [SeedTask("bf16", NUMERICS["bf16"], workload, seed, "cuda") for seed in range(5)]
+        tasks = [SeedTask("bf16", TrainingRecord(workload, NUMERICS["bf16"], seed, "cuda")) for seed in range(5)]
         alone = [usual(workload, NUMERICS["bf16"], seed=seed) for seed in range(5)]
         assert train_seeds(tasks, 3, lambda event: None) == alone
 

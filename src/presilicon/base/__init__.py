@@ -15,6 +15,7 @@ from presilicon.base.config import (
     to_toml,
     write_out,
 )
+from presilicon.base.content import Content, content_of
 from presilicon.base.errors import (
     UNREADABLE,
     ConfigError,
@@ -41,6 +42,7 @@ from presilicon.base.files import (
 from presilicon.base.layout import change_lines, columns, json_text, pick
 from presilicon.base.lazy import deferred, np, torch
 from presilicon.base.meanings import meaning, meaning_changes
+from presilicon.base.processor import describe_processor, processor
 from presilicon.base.seeds import derive_seed
 from presilicon.base.units import (
     BYTES,
@@ -79,6 +81,7 @@ __all__ = [
     "UNREADABLE",
     "Condition",
     "ConfigError",
+    "Content",
     "Extensible",
     "ExtensionPoint",
     "ExtensionWarning",
@@ -95,10 +98,12 @@ __all__ = [
     "check_built",
     "checked",
     "columns",
+    "content_of",
     "count_scale",
     "decode_config",
     "deferred",
     "derive_seed",
+    "describe_processor",
     "did_you_mean",
     "extensions_named_in",
     "format_area",
@@ -117,6 +122,7 @@ __all__ = [
     "parse_condition",
     "parse_toml",
     "pick",
+    "processor",
     "read_file",
     "read_json",
     "read_text",

@@ -83,8 +83,7 @@ _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
 @click.option(
     "--checkpoint-every",
     type=click.IntRange(min=1),
-    default=10,
-    help="Evaluations between two checkpoints of a training run.",
+    help="Evaluations between two checkpoints of a training run.  [default: as many as take at most 3% of its time]",
 )
 @click.option(
     "--strict",

@@ -11,10 +11,12 @@ from presilicon.emulation.monitoring.trainers import monitor_trainer
 from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.emulation.scaling import LossScaler
 from presilicon.emulation.state.steps import StepWarning, UnscaledWarning
-from presilicon.emulation.training.checkpoint import Checkpoint, identity, read_trace
+from presilicon.emulation.training.checkpoint import Checkpoint, SavedRun
 from presilicon.emulation.training.hopeless import HOPELESS_RULE
-from presilicon.emulation.training.loop import train
+from presilicon.emulation.training.isolation import isolated
+from presilicon.emulation.training.loop import train, train_record
 from presilicon.emulation.training.methods import transform_model
+from presilicon.emulation.training.record import TrainingRecord, changed_parts
 from presilicon.emulation.training.turns import PassOn, take_turns
 
 __all__ = [
@@ -23,10 +25,13 @@ __all__ = [
     "LossScaler",
     "Monitor",
     "PassOn",
+    "SavedRun",
     "StepWarning",
     "TensorCoreWarning",
+    "TrainingRecord",
     "UncoveredWarning",
     "UnscaledWarning",
+    "changed_parts",
     "coverage",
     "coverage_workload",
     "emulate_",
@@ -35,14 +40,14 @@ __all__ = [
     "emulation_of",
     "exact",
     "format_sensitivity",
-    "identity",
+    "isolated",
     "monitor",
     "monitor_trainer",
     "next_step",
-    "read_trace",
     "restore_",
     "take_turns",
     "train",
+    "train_record",
     "transform_model",
     "workload_sensitivity",
 ]

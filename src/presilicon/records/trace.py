@@ -176,6 +176,8 @@ class Trace(Struct, frozen=True, kw_only=True):
     """Steps whose update the loss scale skipped."""
     reason: str = ""
     """Reason if training had to stop."""
+    processors: tuple[str, ...] = ()
+    """The kinds of processors that it was trained on: more than one if it was resumed elsewhere."""
 
     @property
     def steps(self) -> int:

@@ -24,7 +24,7 @@ from presilicon.records import (
     TapLosses,
     Trace,
 )
-from presilicon.study import one_thread, train_watched
+from presilicon.study import train_watched
 from presilicon.workloads import Splits, Workload, sgd
 
 OnEvent = Callable[[Event], None]
@@ -143,11 +143,10 @@ def watch(
     def on_evaluation(point: Evaluation) -> None:
         emit(EvaluationEvent(design=design.name, seed=seed, **asdict(point)))
 
-    with one_thread():
-        trace = train_watched(
-            workload, design, seed=seed, emit=on_instrument, on_evaluation=on_evaluation,
-            commands=(lambda stream: PlannedCommands(commands)) if commands else None,
-        )  # fmt: skip
+    trace = train_watched(
+        workload, design, seed=seed, emit=on_instrument, on_evaluation=on_evaluation,
+        commands=(lambda stream: PlannedCommands(commands)) if commands else None,
+    )  # fmt: skip
     return Watched(trace, readings, sum(tap.dropped for tap in losses.values()), answers)
 
 

@@ -12,7 +12,7 @@ from presilicon.runs.events import EventLog, parse_event, read_events, read_plai
 from presilicon.runs.export import EXPORT_FORMATS, export_run
 from presilicon.runs.provenance import commit, config_hash, identity_hash, versions
 from presilicon.runs.readings import StreamView, TapView, Watcher, describe_warning, starved, to_plain, watch_run
-from presilicon.runs.run import CHECKPOINT_EVERY, EVENTS_FILE, Run, RunRecord, create_run, resume_run
+from presilicon.runs.run import EVENTS_FILE, Run, RunRecord, create_run, resume_run
 from presilicon.runs.store import (
     Labels,
     StoredRun,
@@ -25,7 +25,6 @@ from presilicon.runs.store import (
 )
 
 __all__ = [
-    "CHECKPOINT_EVERY",
     "EVENTS_FILE",
     "EXPORT_FORMATS",
     "EventLog",

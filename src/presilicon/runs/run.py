@@ -26,8 +26,6 @@ from presilicon.runs.provenance import commit, identity_hash, versions
 
 RECORD_FILE = "run.json"
 EVENTS_FILE = "events.jsonl"
-CHECKPOINT_EVERY = 10
-"""Default number of evaluations between two checkpoints of a training run."""
 
 Status = Literal["running", "finished", "failed", "interrupted"]
 

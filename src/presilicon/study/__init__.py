@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from presilicon.study.instrumented import (
         compare_with_stream,
         layers_of_workload,
-        one_thread,
         stream_file,
         train_watched,
     )
@@ -101,7 +100,6 @@ __all__ = [
     "join_steps",
     "layers_of_workload",
     "load_request",
-    "one_thread",
     "operand_energies",
     "own_layers",
     "plan_request",

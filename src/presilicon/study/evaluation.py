@@ -14,7 +14,7 @@ from urllib.parse import quote
 from msgspec import structs, to_builtins
 
 from presilicon.designs import Design, load_design
-from presilicon.emulation import Checkpoint
+from presilicon.emulation import Checkpoint, TrainingRecord
 from presilicon.records import (
     Comparison,
     DesignEvent,
@@ -26,7 +26,7 @@ from presilicon.records import (
     Sensitivity,
     Trace,
 )
-from presilicon.runs import CHECKPOINT_EVERY, Run, StoredRun, create_run
+from presilicon.runs import Run, StoredRun, create_run
 from presilicon.simulation import MatchedTimes
 from presilicon.study.fairness import check_strict, compare_all, fairness, strict_problems
 from presilicon.study.idle import idle_in_results
@@ -85,7 +85,7 @@ def compare(
     times: Times | Mapping[str, Times] | None = None,
     clock_ghz: float | None = None,
     checkpoints: str | Path | None = None,
-    checkpoint_every: int = CHECKPOINT_EVERY,
+    checkpoint_every: int | None = None,
     strict: bool = False,
     strict_coverage: bool = False,
     sensitivity: bool = False,
@@ -257,13 +257,14 @@ class Study:
         missing = range(plan.seed + len(traces_before[0]), plan.seed + seeds)
         tasks = [
             SeedTask(
-                design.name, design.numerics, plan.workload, seed, plan.device,
-                self._checkpoint(checkpoints, design, seed), self._instrument_task(design, seed, directory),
-                design.machine.update_rule, design.methods,
+                design.name,
+                TrainingRecord.of_design(design, plan.workload, seed=seed, device=plan.device),
+                self._checkpoint(checkpoints, design, seed),
+                self._instrument_task(design, seed, directory),
             )
             for design in plan.designs
             for seed in missing
-        ]  # fmt: skip
+        ]
         traces = train_seeds(tasks, jobs, on_event)
         self.traces = tuple(
             (*before, *traces[index * len(missing) : (index + 1) * len(missing)])

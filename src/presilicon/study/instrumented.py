@@ -1,7 +1,6 @@
 """Emulated training with the design's instrument attached."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -135,17 +134,6 @@ def train_watched(
         watching.finish()
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """A context in which torch computes in one thread, as in evaluations: more would add in another order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 def compare_with_stream(
     recorded: bytes,
     workload: Workload,
@@ -176,11 +164,10 @@ def compare_with_stream(
         for answer in answers
         if answer.design in ("", design.name) and (not answer.design or answer.seed == seed)
     )
-    with one_thread():
-        train_watched(
-            workload, design, seed=seed, device=device, emit=note, step_s=step_s, engine=engine,
-            commands=lambda stream: source, links=[_RecordingLink(sent)],
-        )  # fmt: skip
+    train_watched(
+        workload, design, seed=seed, device=device, emit=note, step_s=step_s, engine=engine,
+        commands=lambda stream: source, links=[_RecordingLink(sent)],
+    )  # fmt: skip
     return compare_streams(bytes(sent), recorded, design.instrument.built, names=names)
 
 

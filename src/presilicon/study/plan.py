@@ -12,7 +12,6 @@ from msgspec import to_builtins
 from presilicon.base import ConfigError, MissingToolError, extensions_named_in, to_plain, torch
 from presilicon.designs import Design
 from presilicon.records import ForeignTimes
-from presilicon.runs import CHECKPOINT_EVERY
 from presilicon.study.fairness import check_start
 from presilicon.study.looks import MAX_SEEDS, Seeds, check_seeds, seed_looks
 from presilicon.study.prices import with_methods
@@ -35,7 +34,8 @@ class Plan(NamedTuple):
     device: str = "cpu"
     times: Times | Mapping[str, Times] | None = None
     clock_ghz: float | None = None
-    checkpoint_every: int = CHECKPOINT_EVERY
+    checkpoint_every: int | None = None
+    """Evaluations between two checkpoints; None: as often as a small part of the time allows."""
     strict: bool = False
     strict_coverage: bool = False
     sensitivity: bool = False

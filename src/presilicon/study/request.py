@@ -15,7 +15,7 @@ from msgspec import Struct
 from presilicon.base import ConfigError, json_text, located
 from presilicon.designs import Design, load_recipe, recipe_label, vary_designs
 from presilicon.records import Direction
-from presilicon.runs import CHECKPOINT_EVERY, Run, StoredRun, resume_run
+from presilicon.runs import Run, StoredRun, resume_run
 from presilicon.study.looks import MAX_SEEDS, Seeds
 from presilicon.workloads import Workload, load_workload, read_optimizer, with_learning_rate
 
@@ -39,7 +39,7 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
     times: tuple[str, ...] = ()
     clock_ghz: float | None = None
     settings: tuple[str, ...] = ()
-    checkpoint_every: int = CHECKPOINT_EVERY
+    checkpoint_every: int | None = None
     evaluate_every: int | None = None
     batch: int | None = None
     """Batch size; budget and evaluation interval keep their samples."""

@@ -13,9 +13,17 @@ from typing import Any, NamedTuple
 import torch
 from msgspec import structs
 
-from presilicon.base import RunFailedError
-from presilicon.designs import MINIBATCH, Method, Numerics, UpdateRule
-from presilicon.emulation import Checkpoint, PassOn, identity, read_trace, take_turns, train
+from presilicon.base import ConfigError, Content, RunFailedError, content_of
+from presilicon.emulation import (
+    Checkpoint,
+    PassOn,
+    SavedRun,
+    TrainingRecord,
+    changed_parts,
+    isolated,
+    take_turns,
+    train_record,
+)
 from presilicon.records import (
     Evaluation,
     EvaluationEvent,
@@ -28,9 +36,9 @@ from presilicon.records import (
     SeedRestored,
     Trace,
 )
-from presilicon.study.instrumented import InstrumentTask, instrument_of, one_thread
+from presilicon.study.instrumented import InstrumentTask, instrument_of
 from presilicon.study.processes import prepare_worker, process_context, starting_workers
-from presilicon.workloads import Splits, Workload, files_of, load_file, resident_pair, workload_errors
+from presilicon.workloads import Splits, Workload, files_of, load_file, resident_pair, splits_digest, workload_errors
 
 OnEvent = Callable[[Event], None]
 
@@ -39,20 +47,16 @@ PRELOAD = (__name__, "torch._dynamo", "presilicon.formats.kernels.cpu_passes")
 
 
 class SeedTask(NamedTuple):
-    """One training run."""
+    """One training run of a design."""
 
     design: str
-    numerics: Numerics
-    workload: Workload
-    seed: int
-    device: str = "cpu"
+    record: TrainingRecord
     checkpoint: Checkpoint | None = None
     """Where the run is saved; one that has finished there is not trained again."""
     watched: InstrumentTask | None = None
     """The instrument that watches the run, if there is one."""
-    update_rule: UpdateRule = MINIBATCH
-    """How the machine updates the weights."""
-    methods: tuple[Method, ...] = ()
+    expected: dict[str, Any] | None = None
+    """The record as the process that sent the task described it; a worker that sees another one refuses."""
 
 
 def train_seeds(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list[Trace]:
@@ -63,16 +67,16 @@ def train_seeds(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list
     while Python prepares the next. `on_event` is called in this process with evaluations and finished seeds as they
     happen, and with seeds that had already finished in their checkpoints (`SeedRestored`).
     """
-    if jobs <= 1 or len(tasks) <= 1 or tasks[0].device != "cpu":
-        with one_thread():
-            return _train_here(tasks, jobs, on_event)
+    if jobs <= 1 or len(tasks) <= 1 or tasks[0].record.device != "cpu":
+        return _train_here(tasks, jobs, on_event)
+    tasks = [task._replace(expected=task.record.describe()) for task in tasks]
     return _train_in_processes(tasks, min(jobs, len(tasks)), on_event)
 
 
 def _train_here(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list[Trace]:
     if jobs <= 1 or len(tasks) <= 1:
         return [run_seed(task, on_event) for task in tasks]
-    return take_turns([partial(run_seed, task, on_event) for task in tasks], tasks[0].device, jobs)
+    return take_turns([partial(run_seed, task, on_event) for task in tasks], tasks[0].record.device, jobs)
 
 
 def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list[Trace]:
@@ -81,7 +85,7 @@ def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent)
     listener = _Listener(events, on_event)
     listener.start()
     before = set(multiprocessing.active_children())
-    files = tuple({file for task in tasks for file in files_of(task.workload)})
+    files = tuple({file for task in tasks for file in files_of(task.record.workload)})
     arguments = (events, files, dict(os.environ))
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=start_worker, initargs=arguments)
     try:
@@ -158,8 +162,13 @@ def _run_in_worker(task: SeedTask) -> Trace:
 
 
 def run_seed(task: SeedTask, on_event: OnEvent, on_wait: PassOn = lambda: None) -> Trace:
-    """The trace of a training run, from its checkpoint if it has finished there."""
-    run: dict[str, Any] = {"design": task.design, "seed": task.seed}
+    """The trace of a training run, from its checkpoint if it has finished there.
+
+    Raises:
+        ConfigError: the record is not the one that the task was made for.
+    """
+    record = task.record
+    run: dict[str, Any] = {"design": task.design, "seed": record.seed}
 
     def on_evaluation(point: Evaluation) -> None:
         on_event(EvaluationEvent(**run, **structs.asdict(point)))
@@ -170,46 +179,52 @@ def run_seed(task: SeedTask, on_event: OnEvent, on_wait: PassOn = lambda: None) 
     def on_instrument(event: InstrumentEvent) -> None:
         on_event(structs.replace(event, **run))
 
-    if task.checkpoint is not None:
-        run_identity = identity(
-            task.workload, task.numerics, task.seed, task.device, update_rule=task.update_rule, methods=task.methods
+    if task.expected is not None and (changed := changed_parts(task.expected, record.describe())):
+        raise ConfigError(
+            f"{', '.join(changed)} changed while the run was in progress: a worker would train something else; start a "
+            "new run"
         )
-        trace = read_trace(task.checkpoint.path, run_identity)
-        if trace is not None:
-            on_event(SeedRestored(**run, **_summary(trace)))
-            return trace
-    name = f"{task.design}-seed{task.seed}"
-    watched = task.watched
-    instruments = () if watched is None else (instrument_of(watched, task.numerics, on_instrument, name=name),)
-    try:
-        with workload_errors():
-            trace = train(
-                task.workload, task.numerics, seed=task.seed, device=task.device, on_evaluation=on_evaluation,
-                on_finding=on_finding, checkpoint=task.checkpoint, observers=instruments, hooks=instruments,
-                update_rule=task.update_rule, methods=task.methods, on_wait=on_wait, splits=_splits_of(task.workload),
-            )  # fmt: skip
-    finally:
-        for instrument in instruments:
-            instrument.finish()
+    with isolated(record.device):
+        splits, data = load_splits(record.workload)
+        if task.checkpoint is not None:
+            trace = SavedRun(task.checkpoint, record.identity(data)).read_trace()
+            if trace is not None:
+                on_event(SeedRestored(**run, **_summary(trace)))
+                return trace
+        name = f"{task.design}-seed{record.seed}"
+        watched = task.watched
+        instruments = () if watched is None else (instrument_of(watched, record.numerics, on_instrument, name=name),)
+        try:
+            with workload_errors():
+                trace = train_record(
+                    record._replace(hooks=(*record.hooks, *instruments)), observers=instruments,
+                    on_evaluation=on_evaluation, on_finding=on_finding, on_wait=on_wait, checkpoint=task.checkpoint,
+                    splits=splits, data=data,
+                )  # fmt: skip
+        finally:
+            for instrument in instruments:
+                instrument.finish()
     for shares in trace.shares:
         on_event(RoundingEvent(**run, **structs.asdict(shares)))
     on_event(SeedFinished(**run, **_summary(trace)))
     return trace
 
 
-_loaded: list[tuple[Any, Splits]] = []
-"""The function that loads the data of the last workload that was trained here, and the data."""
+_loaded: list[tuple[str, Splits, Content]] = []
+"""Digest of the function that loads the data of the last workload trained here, the data and their content."""
 
 
-def _splits_of(workload: Workload) -> Splits:
-    """The data of a workload; its seeds share them if they are tensors, which no seed uses up."""
-    if _loaded and _loaded[0][0] is workload.data:
-        return _loaded[0][1]
+def load_splits(workload: Workload) -> tuple[Splits, Content]:
+    """The data of a workload and their content; its seeds share them if they are tensors, which no seed uses up."""
+    source = content_of(workload.data)
+    if _loaded and _loaded[0][0] == source.digest and not source.unknown:
+        return _loaded[0][1:]
     _loaded.clear()
     splits = workload.require_data()[0]()
+    data = splits_digest(splits)
     if all(resident_pair(split) is not None for split in (splits.train, splits.validation, splits.test)):
-        _loaded.append((workload.data, splits))
-    return splits
+        _loaded.append((source.digest, splits, data))
+    return splits, data
 
 
 def _summary(trace: Trace) -> dict[str, Any]:

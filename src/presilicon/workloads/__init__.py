@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from presilicon.workloads.digits import digits_revnet, load_digits
     from presilicon.workloads.reading.batch import Batch, Slot
     from presilicon.workloads.reading.examples import all_inputs, open_split, resident_pair
+    from presilicon.workloads.reading.fingerprint import splits_digest
+    from presilicon.workloads.reading.randomness import Generators, PrivateRandom, seed_generators
     from presilicon.workloads.reading.stream import Stream
     from presilicon.workloads.reversible import Coupling, Reversible, is_recomputing, recomputing
 
@@ -46,9 +48,11 @@ __all__ = [
     "OPTIMIZERS",
     "Batch",
     "Coupling",
+    "Generators",
     "Layers",
     "Metric",
     "Origin",
+    "PrivateRandom",
     "Reversible",
     "Schedule",
     "Slot",
@@ -84,9 +88,11 @@ __all__ = [
     "read_optimizer",
     "recomputing",
     "resident_pair",
+    "seed_generators",
     "sequence_number_of",
     "sequences",
     "sgd",
+    "splits_digest",
     "step_graph",
     "tensors_in",
     "unet",

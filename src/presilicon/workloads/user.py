@@ -89,6 +89,7 @@ def _run(path: Path, name: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
+    vars(module)["__stem__"] = path.stem
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)

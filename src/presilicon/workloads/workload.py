@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any
 
-from presilicon.base import ConfigError, located
+from presilicon.base import ConfigError, Content, content_of, derive_seed, located
 from presilicon.workloads.reading.splits import Splits
 from presilicon.workloads.settings.metric import Metric
 from presilicon.workloads.settings.schedule import Schedule
@@ -188,7 +189,10 @@ class Workload:
         return self._load_splits, self.target
 
     def _load_splits(self) -> Splits:
-        splits: object = None if self.data is None else self.data()
+        from presilicon.workloads.reading.randomness import PrivateRandom
+
+        with PrivateRandom(derive_seed(0, "splits")):
+            splits: object = None if self.data is None else self.data()
         if not isinstance(splits, Splits):
             raise ConfigError(
                 f'workload "{self.name}": data() must return Splits(train, validation, test), '
@@ -233,7 +237,9 @@ class Workload:
         return example_shapes(self.require_data()[0]().train, size)
 
     def describe(self) -> dict[str, Any]:
-        """The workload as plain data, for provenance and hashing: functions by their qualified names.
+        """The workload as plain data, for provenance and hashing.
+
+        Functions are described by their qualified names, and those of the user's by a digest of their content besides.
 
         >>> workload = Workload(name="mine", model=dict, data=dict, target=0.9, optimizer=partial(sgd, momentum=0.0))
         >>> workload.describe()["optimizer"]
@@ -243,7 +249,16 @@ class Workload:
         present = {name: value for name, value in values.items() if value is not None and value != _ADDED.get(name)}
         if self.metric is not None:
             del present["accuracy"]
-        return {name: _plain(value) for name, value in present.items()}
+        return {name: _plain(value, name) for name, value in present.items()}
+
+    def content(self) -> Content:
+        """The content of its functions, with everything of the user's that they lead to."""
+        contents = [content_of(getattr(self, name), name) for name in _FUNCTIONS]
+        return Content(
+            content_of([content.digest for content in contents]).digest,
+            tuple(place for content in contents for place in content.unknown),
+            frozenset().union(*(content.modules for content in contents)),
+        )
 
     def require_picklable(self) -> None:
         """Check that the workload can be sent to another process.
@@ -268,25 +283,33 @@ _ADDED = {"accumulate": 1, "evaluation_batch": 1024, "milestones": (), "stop_hop
 """Defaults that a description leaves out, so that workloads without these keep their hash."""
 
 
-def _plain(value: object) -> object:
+_FUNCTIONS = ("model", "data", "augment", "loss", "optimizer", "accuracy", "metric")
+"""Fields whose functions decide what is trained and measured."""
+
+
+def _plain(value: object, name: str) -> object:
     if isinstance(value, Schedule):
         return str(value)
     if isinstance(value, Metric):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: _plain(getattr(value, field.name), f"{name}.{field.name}") for field in fields(value)}
     if isinstance(value, float) and not isfinite(value):
         return str(value)
-    return _spell(value) if callable(value) else value
+    if not callable(value):
+        return value
+    content = content_of(value, name)
+    return f"{_spell(value)} #{content.digest[:12]}" if content.modules or content.unknown else _spell(value)
 
 
 def _spell(value: object) -> str:
-    """Text for a callable or an argument of one that is the same in every process."""
+    """A function or an argument of one as people write it; its content says what it does."""
     if isinstance(value, partial):
         arguments = [_spell(argument) for argument in value.args]
         arguments += [f"{name}={_spell(argument)}" for name, argument in value.keywords.items()]
         return f"{_spell(value.func)}({', '.join(arguments)})"
     if callable(value):
         named = value if hasattr(value, "__qualname__") else type(value)
-        return f"{named.__module__}.{named.__qualname__}"
+        file = getattr(sys.modules.get(named.__module__), "__stem__", None)  # of a file of the user's
+        return f"{file or named.__module__}.{named.__qualname__}"
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     if isinstance(value, list | tuple):

@@ -9,17 +9,22 @@ from torch import nn
 from presilicon.base import ConfigError
 from presilicon.designs import LossScale, Numerics, load_design
 from presilicon.emulation.training.loop import Training
+from presilicon.emulation.training.record import TrainingRecord
 from presilicon.methods.magnitude_pruning import MagnitudePruning
 from presilicon.records import LayerFact, MethodFact, StepFacts
 from presilicon.study import evaluate
 from presilicon.study.prices import StepGraphs, StepPrices
-from presilicon.workloads import load_workload
+from presilicon.workloads import Workload, load_workload
 
 PARAMETERS = MagnitudePruning(sparsity=0.75, begin=2, end=12, every=5)
 
 
+def training_of(workload: Workload, numerics: Numerics, method: MagnitudePruning) -> Training:
+    return Training(TrainingRecord(workload, numerics, methods=(method,)), workload.require_data()[0]())
+
+
 def run_steps(count: int, parameters: MagnitudePruning = PARAMETERS) -> Training:
-    training = Training(load_workload("digits-mlp"), Numerics(), seed=0, device="cpu", methods=[parameters])
+    training = training_of(load_workload("digits-mlp"), Numerics(), parameters)
     for number in range(count):
         assert training._step(number) is None
     return training
@@ -59,7 +64,7 @@ def test_weights_that_were_pruned_are_not_chosen_again(pattern):
 def test_a_skipped_update_puts_off_the_pruning():
     numerics = Numerics(error="float16", loss_scale=LossScale(kind="dynamic", initial=2.0**24, interval=1000))
     method = MagnitudePruning(sparsity=0.75, begin=0, end=2, every=1)
-    training = Training(load_workload("digits-mlp"), numerics, seed=0, device="cpu", methods=[method])
+    training = training_of(load_workload("digits-mlp"), numerics, method)
     for number in range(12):
         training._step(number)
     skipped = training._scaler.skipped
@@ -86,7 +91,7 @@ class SharedWeights(nn.Module):
 
 def test_layers_that_share_a_weight_share_its_zeros():
     workload = replace(load_workload("digits-mlp"), model=SharedWeights)
-    training = Training(workload, Numerics(), seed=0, device="cpu", methods=[MagnitudePruning(begin=0, end=1)])
+    training = training_of(workload, Numerics(), MagnitudePruning(begin=0, end=1))
     for number in range(2):
         training._step(number)
     densities = {fact.layer: fact.density for fact in training._progress.runs[-1].facts.layers}
@@ -161,7 +166,7 @@ def test_a_model_without_layers_to_prune_is_refused():
 
     workload = replace(load_workload("digits-mlp"), model=Tiny)
     with pytest.raises(ConfigError, match=r"finds no weights to prune.*dense_last = false"):
-        Training(workload, Numerics(), seed=0, device="cpu", methods=[PARAMETERS])
+        training_of(workload, Numerics(), PARAMETERS)
 
 
 def prices(**settings) -> StepPrices:

@@ -11,6 +11,7 @@ from torch import nn
 import presilicon as ps
 from presilicon.base import ConfigError, RunFailedError
 from presilicon.designs import Change
+from presilicon.emulation import TrainingRecord
 from presilicon.study.seeds import SeedTask, train_seeds
 
 QUICK = replace(ps.load_workload("digits-mlp"), target=0.5, max_steps=60)
@@ -67,7 +68,7 @@ def test_devices_that_are_not_there() -> None:
 
 def test_a_record_that_cannot_be_written_ends_the_work() -> None:
     numerics, endless = ps.load_design("fp32-systolic").numerics, replace(QUICK, target=1.0, max_steps=100_000)
-    tasks = [SeedTask("a", numerics, endless, seed) for seed in range(2)]
+    tasks = [SeedTask("a", TrainingRecord(endless, numerics, seed)) for seed in range(2)]
 
     def on_event(event: dict) -> None:
         raise OSError("no space left")

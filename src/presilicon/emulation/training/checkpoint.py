@@ -5,7 +5,11 @@ A checkpoint is a safetensors file with a JSON document in its header and a hash
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+import time
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from hashlib import sha256
 from pathlib import Path
@@ -15,20 +19,48 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from presilicon.base import ConfigError, RunFailedError, extensions_named_in, meaning, to_plain, write_atomically
-from presilicon.designs import MINIBATCH, Method, Numerics, UpdateRule
-from presilicon.operators import Operator
-from presilicon.records import Evaluation, FactsRun, PassiveHook, Stateful, Trace, TrainingHook
-from presilicon.runs import CHECKPOINT_EVERY, versions
-from presilicon.workloads import Workload
+from presilicon.base import ConfigError, RunFailedError, describe_processor, write_atomically
+from presilicon.emulation.training.record import changed_parts
+from presilicon.records import Evaluation, FactsRun, PassiveHook, Stateful, Trace
 
 
 class Checkpoint(NamedTuple):
     """The file that a training run is saved to, and how often."""
 
     path: Path
-    every: int = CHECKPOINT_EVERY
-    """Number of evaluations between two writes."""
+    every: int | None = None
+    """Number of evaluations between two writes; None: as often as `SHARE` of the run's time allows."""
+    any_processor: bool = False
+    """Whether a run that began on another kind of processor may continue here, though its bits are then of neither."""
+
+
+SHARE = 0.03
+"""The largest part of a run's time that is spent on checkpoints, unless their number is given."""
+_FIRST_S = 0.005
+"""Time of a write that is expected before the first."""
+
+
+class Pace:
+    """Decides after which evaluations a checkpoint is written."""
+
+    def __init__(self, every: int | None) -> None:
+        self._every = every
+        self._began = time.perf_counter()
+        self._spent_s, self._last_s = 0.0, _FIRST_S
+
+    def is_due(self, evaluations: int) -> bool:
+        """Whether to write now, after that many evaluations."""
+        if self._every is not None:
+            return evaluations % self._every == 0
+        return self._spent_s + self._last_s <= SHARE * (time.perf_counter() - self._began)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """A context in which a checkpoint is written, and timed."""
+        start = time.perf_counter()
+        yield
+        self._last_s = time.perf_counter() - start
+        self._spent_s += self._last_s
 
 
 class Progress(NamedTuple):
@@ -60,24 +92,6 @@ class ModelState:
                 buffers[name].copy_(value)
 
 
-class Generators:
-    """torch's random generators, of the CPU and of the device in use."""
-
-    def __init__(self, device: str) -> None:
-        self._device = device
-
-    def state_dict(self) -> dict[str, Any]:
-        """The states of both; the GPU's only if one is used."""
-        state = {"cpu": torch.get_rng_state()}
-        return state | ({"cuda": torch.cuda.get_rng_state(self._device)} if self._device.startswith("cuda") else {})
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Set both generators."""
-        torch.set_rng_state(state["cpu"])
-        if "cuda" in state:
-            torch.cuda.set_rng_state(state["cuda"], self._device)
-
-
 class Snapshot:
     """A run in progress, in memory: a place to return to."""
 
@@ -92,85 +106,191 @@ class Snapshot:
         progress.losses[:], progress.runs[:], progress.evaluations[:] = self._progress
 
 
-def write_progress(path: Path, identity: Mapping[str, Any], progress: Progress, states: Mapping[str, Stateful]) -> None:
-    """Save a run in progress, replacing the file; a crash leaves the old file or the new one.
+class History:
+    """The growing part of a run on disk: a file that is only appended to, beside its checkpoint.
 
-    `identity` says which run it is, as plain data.
-
-    Raises:
-        RunFailedError: the file cannot be written.
+    The checkpoint says how much of the file belongs to it, and has its hash: what a crash left behind that is cut off.
     """
-    saved = {name: state.state_dict() for name, state in states.items()}
-    _write(path, {"identity": dict(identity), "states": saved, **_packed(progress)})
 
+    def __init__(self, checkpoint: Path) -> None:
+        self.path = checkpoint.with_suffix(".history")
+        self._size, self._hash = 0, sha256()
+        self._losses = self._runs = self._evaluations = 0
 
-def read_progress(path: Path, identity: Mapping[str, Any], states: Mapping[str, Stateful]) -> Progress:
-    """The progress of the run in a file, empty if there is no file; each of `states` is restored from it.
+    def append(self, progress: Progress) -> dict[str, Any]:
+        """Write what is new; returns the part of the checkpoint that says how far the file is its own.
 
-    Raises:
-        ConfigError: the file is damaged, or belongs to another run.
-    """
-    document = _read(path, identity)
-    if document is None:
-        return Progress([], [], [])
-    saved = document["states"]
-    missing = [name for name, state in states.items() if name not in saved and not isinstance(state, PassiveHook)]
-    if missing:
-        raise ConfigError(
-            f"{path.name}: this checkpoint has no state of {', '.join(missing)}; use the same hooks as before, "
-            "or delete the checkpoint to start again"
+        Raises:
+            RunFailedError: the file cannot be written.
+        """
+        chunk = _Chunk(
+            losses=array("d", progress.losses[self._losses :]).tobytes(),
+            runs_from=max(self._runs - 1, 0),  # the last one may have grown
+            runs=progress.runs[max(self._runs - 1, 0) :],
+            evaluations=progress.evaluations[self._evaluations :],
         )
-    for name, state in states.items():
-        if name in saved:
-            state.load_state_dict(saved[name])
-    return _unpacked(document)
+        line = msgspec.msgpack.encode(chunk)
+        data = len(line).to_bytes(8, "little") + line
+        try:
+            with self.path.open("r+b" if self._size else "wb") as file:
+                file.truncate(self._size)
+                file.seek(self._size)
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise RunFailedError(f"{self.path}: cannot be written ({error.strerror or error})") from None
+        self._note(data, progress)
+        return {"bytes": self._size, "sha256": self._hash.hexdigest()}
+
+    def read(self, own: Mapping[str, Any]) -> Progress:
+        """The progress of a checkpoint, whose part of the file is `own`.
+
+        Raises:
+            ValueError: the file is not as the checkpoint says.
+        """
+        with self.path.open("rb") as file:
+            data = file.read(own["bytes"])
+        if len(data) != own["bytes"] or sha256(data).hexdigest() != own["sha256"]:
+            raise ValueError(f"{self.path.name} does not match it")
+        progress, start = Progress([], [], []), 0
+        while start < len(data):
+            end = start + 8 + int.from_bytes(data[start : start + 8], "little")
+            chunk = _decoder.decode(data[start + 8 : end])
+            progress.losses.extend(array("d", chunk.losses))
+            progress.runs[chunk.runs_from :] = chunk.runs
+            progress.evaluations.extend(chunk.evaluations)
+            start = end
+        self._size, self._hash = 0, sha256()
+        self._note(data, progress)
+        return progress
+
+    def _note(self, data: bytes, progress: Progress) -> None:
+        self._hash.update(data)
+        self._size += len(data)
+        self._losses, self._runs = len(progress.losses), len(progress.runs)
+        self._evaluations = len(progress.evaluations)
 
 
-def write_trace(path: Path, identity: Mapping[str, Any], trace: Trace) -> None:
-    """Save a finished run: its trace, without its weights.
+class _Chunk(msgspec.Struct):
+    """What one checkpoint adds to a history."""
 
-    Raises:
-        RunFailedError: the file cannot be written.
-    """
-    progress = Progress(list(trace.losses), list(trace.runs), list(trace.evaluations))
-    names = [name for name in Trace.__struct_fields__ if name not in _PACKED]
-    trace_fields = {name: msgspec.to_builtins(getattr(trace, name)) for name in names}
-    _write(path, {"identity": dict(identity), "trace": trace_fields, **_packed(progress)})
+    losses: bytes
+    runs_from: int
+    runs: list[FactsRun]
+    evaluations: list[Evaluation]
 
 
-def read_trace(path: Path, identity: Mapping[str, Any]) -> Trace | None:
-    """The trace in a file; None if there is no file or the run in it has not finished.
-
-    Raises:
-        ConfigError: the file is damaged, or belongs to another run.
-    """
-    document = _read(path, identity)
-    if document is None or "trace" not in document:
-        return None
-    losses, runs, evaluations = _unpacked(document)
-    trace = msgspec.convert({**document["trace"], "losses": [], "runs": [], "evaluations": []}, Trace)
-    return msgspec.structs.replace(trace, losses=tuple(losses), runs=tuple(runs), evaluations=tuple(evaluations))
+_decoder = msgspec.msgpack.Decoder(_Chunk)
 
 
-_PACKED = ("losses", "runs", "evaluations")
-"""Fields of a trace that `_packed` saves."""
+class SavedRun:
+    """The files of a training run: its checkpoint and its history."""
 
+    def __init__(self, checkpoint: Checkpoint, identity: Mapping[str, Any]) -> None:
+        """`identity` says which run it is, as plain data."""
+        self.path, self._identity = checkpoint.path, dict(identity)
+        self._any_processor = checkpoint.any_processor
+        self._history = History(checkpoint.path)
+        self.processors: list[Any] = [self._identity.get("processor")]
+        """The kinds of processors that the run has used."""
 
-def _packed(progress: Progress) -> dict[str, Any]:
-    """Numbers as float64 tensors, because a loss may be NaN, which JSON cannot express."""
-    points = [list(msgspec.structs.astuple(point)) for point in progress.evaluations]
-    return {
-        "losses": torch.tensor(progress.losses, dtype=torch.float64),
-        "evaluations": torch.tensor(points, dtype=torch.float64).reshape(-1, len(Evaluation.__struct_fields__)),
-        "runs": msgspec.to_builtins(progress.runs),
-    }
+    def write_progress(self, progress: Progress, states: Mapping[str, Stateful]) -> None:
+        """Save a run in progress, replacing the checkpoint; a crash leaves the old one or the new one.
 
+        Raises:
+            RunFailedError: a file cannot be written.
+        """
+        self._write({"states": {name: state.state_dict() for name, state in states.items()}}, progress)
 
-def _unpacked(document: Mapping[str, Any]) -> Progress:
-    names = Evaluation.__struct_fields__
-    rows = [dict(zip(names, row, strict=True)) for row in document["evaluations"].tolist()]
-    points = [msgspec.convert(row, Evaluation, strict=False) for row in rows]
-    return Progress(document["losses"].tolist(), msgspec.convert(document["runs"], list[FactsRun]), points)
+    def read_progress(self, states: Mapping[str, Stateful]) -> Progress:
+        """The progress of the run, empty if there is no checkpoint; each of `states` is restored from it.
+
+        Raises:
+            ConfigError: the checkpoint is damaged, or belongs to another run.
+        """
+        document, progress = self._read()
+        if document is None:
+            return progress
+        saved = document["states"]
+        missing = [name for name, state in states.items() if name not in saved and not isinstance(state, PassiveHook)]
+        if missing:
+            raise ConfigError(
+                f"{self.path.name}: this checkpoint has no state of {', '.join(missing)}; use the same hooks as "
+                "before, or delete the checkpoint to start again"
+            )
+        for name, state in states.items():
+            if name in saved:
+                state.load_state_dict(saved[name])
+        return progress
+
+    def write_trace(self, trace: Trace) -> None:
+        """Save a finished run: its trace, without its weights.
+
+        Raises:
+            RunFailedError: a file cannot be written.
+        """
+        progress = Progress(list(trace.losses), list(trace.runs), list(trace.evaluations))
+        names = [name for name in Trace.__struct_fields__ if name not in Progress._fields]
+        self._write({"trace": {name: msgspec.to_builtins(getattr(trace, name)) for name in names}}, progress)
+
+    def read_trace(self) -> Trace | None:
+        """The trace of a run that has finished; None if there is no checkpoint, or the run in it goes on.
+
+        Raises:
+            ConfigError: the checkpoint is damaged, or belongs to another run.
+        """
+        document, progress = self._read()
+        if document is None or "trace" not in document:
+            return None
+        trace = msgspec.convert({**document["trace"], "losses": (), "runs": (), "evaluations": ()}, Trace)
+        grown = {name: tuple(values) for name, values in progress._asdict().items()}
+        return msgspec.structs.replace(trace, **grown)
+
+    def _write(self, content: dict[str, Any], progress: Progress) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFailedError(f"{self.path}: cannot be written ({error.strerror or error})") from None
+        history = self._history.append(progress)
+        _write(self.path, {"identity": self._identity, "history": history, "processors": self.processors, **content})
+
+    def _read(self) -> tuple[dict[str, Any] | None, Progress]:
+        """The checkpoint's document and its progress, if there is one and it belongs to this run."""
+        document = _read(self.path)
+        if document is None:
+            return None, Progress([], [], [])
+        expected = json.loads(json.dumps(self._identity))
+        saved = json.loads(json.dumps(document["identity"]))  # in JSON, tuples are lists
+        if self._any_processor:
+            saved |= {"processor": expected.get("processor")}
+        different = changed_parts(saved, expected)
+        if different:
+            kinds = [saved.get("processor"), expected.get("processor")]
+            is_elsewhere = all(name.startswith("processor") for name in different)
+            raise ConfigError(
+                f"{self.path.name}: this checkpoint belongs to a run with a different {', '.join(different)}"
+                + (
+                    f" ({' then, '.join(map(describe_processor, kinds))} now), which decides bits; "
+                    if is_elsewhere
+                    else "; "
+                )
+                + ("--any-processor continues all the same, and marks the result; " if is_elsewhere else "")
+                + "use another folder, or delete it to start again"
+            )
+        if expected.get("unknown"):
+            raise ConfigError(
+                f"{self.path.name}: this checkpoint cannot be compared with the run, which depends on "
+                f"{', '.join(expected['unknown'])}; use another folder, or delete it to start again"
+            )
+        self.processors = [
+            *document["processors"],
+            *(kind for kind in self.processors if kind not in document["processors"]),
+        ]
+        try:
+            return document, self._history.read(document["history"])
+        except (OSError, ValueError, msgspec.MsgspecError) as error:
+            raise _damaged(self.path, error) from None
 
 
 def _write(path: Path, state: dict[str, Any]) -> None:
@@ -179,15 +299,11 @@ def _write(path: Path, state: dict[str, Any]) -> None:
     tensors: dict[str, Tensor] = {}
     document = json.dumps(_plain(state, "", tensors), allow_nan=False)
     header = json.dumps({"document": document, "sha256": _digest(document, tensors)})
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, save(tensors, {"state": header}))
-    except OSError as error:
-        raise RunFailedError(f"{path}: cannot be written ({error.strerror or error})") from None
+    write_atomically(path, save(tensors, {"state": header}))
 
 
-def _read(path: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The document in a file whose hash is right, with its tensors in place."""
+def _read(path: Path) -> dict[str, Any] | None:
+    """The document in a file whose hash is right, with its tensors in place; None if there is no file."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -197,22 +313,21 @@ def _read(path: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
         if header["sha256"] != _digest(header["document"], tensors):
             raise ValueError("its contents do not match its hash")
         document: dict[str, Any] = _with_tensors(json.loads(header["document"]), tensors)
-        saved = json.loads(json.dumps(document["identity"]))  # in JSON, tuples are lists
+        missing = [name for name in ("identity", "history", "processors") if name not in document]
+        if missing:
+            raise ValueError(f"{missing[0]} is missing")
     except FileNotFoundError:
         return None
     except (OSError, SafetensorError, AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise ConfigError(
-            f"{path.name}: this checkpoint is damaged or of an older version ({reason}); delete it to start again"
-        ) from None
-    expected = json.loads(json.dumps(dict(identity)))
-    different = [name for name in {**expected, **saved} if expected.get(name) != saved.get(name)]
-    if different:
-        raise ConfigError(
-            f"{path.name}: this checkpoint belongs to a run with a different {', '.join(different)}; "
-            "use another folder, or delete it to start again"
-        )
+        raise _damaged(path, error) from None
     return document
+
+
+def _damaged(path: Path, error: Exception) -> ConfigError:
+    reason = f"{error} is missing" if isinstance(error, KeyError) else error
+    return ConfigError(
+        f"{path.name}: this checkpoint is damaged or of an older version ({reason}); delete it to start again"
+    )
 
 
 def pack(state: Mapping[str, Any]) -> bytes:
@@ -292,38 +407,3 @@ def _with_tensors(value: Any, tensors: Mapping[str, Tensor]) -> Any:
         return {key: _with_tensors(item, tensors) for key, item in content}
     items: Sequence[Any] = [_with_tensors(item, tensors) for item in content]
     return tuple(items) if kind == "tuple" else items
-
-
-def identity(
-    workload: Workload,
-    numerics: Numerics,
-    seed: int,
-    device: str,
-    operators: Sequence[Operator] = (),
-    hooks: Sequence[TrainingHook] = (),
-    update_rule: UpdateRule = MINIBATCH,
-    methods: Sequence[Method] = (),
-) -> dict[str, Any]:
-    """Everything that determines the bits of a run; a checkpoint must agree with it."""
-    plain: dict[str, Any] = {"workload": workload.describe(), "numerics": to_plain(numerics)}
-    plain["meaning of training"] = meaning()["training"]
-    if operators:
-        plain["operators"] = [operator.describe() for operator in operators]
-    active = [_describe_hook(hook) for hook in hooks if not isinstance(hook, PassiveHook)]
-    if active:
-        plain["hooks"] = active
-    if update_rule != MINIBATCH:
-        plain["update_rule"] = to_plain(update_rule)
-    if methods:
-        plain["methods"] = [to_plain(method) for method in methods]
-    extensions = extensions_named_in(json.dumps(plain, default=str))
-    if extensions:
-        plain["extensions"] = extensions
-    return plain | {"seed": seed, "device": device, "versions": versions()}
-
-
-def _describe_hook(hook: TrainingHook) -> Any:
-    """A hook's own `describe()`, which should contain its parameters, or else the name of its type."""
-    name = f"{type(hook).__module__}.{type(hook).__qualname__}"
-    describe = getattr(hook, "describe", None)
-    return name if describe is None else {name: to_plain(describe())}

@@ -1,38 +1,28 @@
 """The training loop: one seed of one workload with a design's numerics, recorded as a trace."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from itertools import takewhile
 from math import isfinite
-from typing import Any
 
 import torch
 from msgspec.structs import replace
 from torch.optim import Optimizer
 
-from presilicon.base import ConfigError, check_built, derive_seed, unknown
+from presilicon.base import ConfigError, Content, check_built, derive_seed, describe_processor, processor, unknown
 from presilicon.designs import MINIBATCH, Method, Numerics, RoleFormat, TrainingStep, UpdateRule
 from presilicon.emulation.attach import emulate_, emulation_of
 from presilicon.emulation.losses import loss_of_training
 from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.emulation.scaling import AdaptiveScale
 from presilicon.emulation.training.batches import EvaluationData, TrainingData, evaluate_split
-from presilicon.emulation.training.checkpoint import (
-    Checkpoint,
-    Generators,
-    ModelState,
-    Progress,
-    Snapshot,
-    identity,
-    read_progress,
-    read_trace,
-    write_progress,
-    write_trace,
-)
+from presilicon.emulation.training.checkpoint import Checkpoint, ModelState, Pace, Progress, SavedRun, Snapshot
 from presilicon.emulation.training.diagnosis import Diagnosis, OnFinding
 from presilicon.emulation.training.facts import Counts, FormatFacts, StepWork
 from presilicon.emulation.training.hopeless import hopeless_reason
+from presilicon.emulation.training.isolation import isolated
 from presilicon.emulation.training.methods import AttachedMethods, SetFormats, checked_facts, transform_model
+from presilicon.emulation.training.record import TrainingRecord
 from presilicon.emulation.training.step import DivergedError, StepTrainer
 from presilicon.operators import Operator
 from presilicon.records import (
@@ -48,7 +38,7 @@ from presilicon.records import (
     Trace,
     TrainingHook,
 )
-from presilicon.workloads import Splits, Workload
+from presilicon.workloads import Generators, PrivateRandom, Splits, Workload, seed_generators, splits_digest
 
 OnEvaluation = Callable[[Evaluation], None]
 
@@ -95,44 +85,40 @@ def train(
         ConfigError: the workload has no data, its batch is larger than the training split, or the checkpoint belongs to
             another run.
     """
-    cuda = [torch.device(device).index or 0] if device.startswith("cuda") else []
-    with torch.random.fork_rng(devices=cuda), _deterministic_convolutions():
-        _check_types(workload, numerics, methods)
-        workload.require_data()
-        check_built(numerics, "numerics")
-        replaced = tuple(operators)
-        run_identity = (
-            identity(workload, numerics, seed, device, replaced, hooks, update_rule, methods) if checkpoint else {}
-        )
-        if checkpoint is not None and (finished := read_trace(checkpoint.path, run_identity)) is not None:
-            return finished
+    hooks = tuple(hooks)
+    record = TrainingRecord(workload, numerics, seed, device, update_rule, tuple(methods), tuple(operators), hooks)
+    return train_record(
+        record, observers=tuple(observers), on_evaluation=on_evaluation, on_finding=on_finding, on_wait=on_wait,
+        checkpoint=checkpoint, splits=splits,
+    )  # fmt: skip
+
+
+def train_record(
+    record: TrainingRecord,
+    *,
+    observers: tuple[Observer, ...] = (),
+    on_evaluation: OnEvaluation | None = None,
+    on_finding: OnFinding | None = None,
+    on_wait: Callable[[], None] = lambda: None,
+    checkpoint: Checkpoint | None = None,
+    splits: Splits | None = None,
+    data: Content | None = None,
+) -> Trace:
+    """`train` for a record; `data` is the content of the splits, if it is known already."""
+    record.check()
+    check_built(record.numerics, "numerics")
+    with isolated(record.device):
+        splits = record.workload.require_data()[0]() if splits is None else splits
+        saved = None
+        if checkpoint is not None:
+            saved = SavedRun(checkpoint, record.identity(data or splits_digest(splits)))
+            if (finished := saved.read_trace()) is not None:
+                return finished
         training = Training(
-            workload, numerics, seed=seed, device=device, observers=tuple(observers), operators=replaced,
-            update_rule=update_rule, methods=methods, hooks=hooks, on_evaluation=on_evaluation, on_finding=on_finding,
-            on_wait=on_wait, splits=splits,
-        )  # fmt: skip
+            record, splits, observers=observers, on_evaluation=on_evaluation, on_finding=on_finding, on_wait=on_wait
+        )
         with closing(training):
-            return training.run(checkpoint, run_identity)
-
-
-def _check_types(workload: object, numerics: object, methods: Sequence[object]) -> None:
-    expected: list[tuple[object, type]] = [(workload, Workload), (numerics, Numerics), *((m, Method) for m in methods)]
-    for argument, kind in expected:
-        if not isinstance(argument, kind):
-            raise ConfigError(f"train takes a Workload, Numerics and Methods: {argument!r} is not a {kind.__name__}")
-
-
-@contextmanager
-def _deterministic_convolutions() -> Iterator[None]:
-    """Make convolutions on a GPU repeatable to the bit, and compute float32 ones in float32."""
-    cudnn = torch.backends.cudnn
-    before = cudnn.deterministic, cudnn.allow_tf32
-    # By default torch lets convolutions of float32 round their operands to TF32.
-    cudnn.deterministic, cudnn.allow_tf32 = True, False
-    try:
-        yield
-    finally:
-        cudnn.deterministic, cudnn.allow_tf32 = before
+            return training.run(saved, Pace(None if checkpoint is None else checkpoint.every))
 
 
 def _update_together(optimizer: Optimizer) -> None:
@@ -147,32 +133,27 @@ class Training:
 
     def __init__(
         self,
-        workload: Workload,
-        numerics: Numerics,
+        record: TrainingRecord,
+        splits: Splits,
         *,
-        seed: int,
-        device: str,
         observers: tuple[Observer, ...] = (),
-        operators: tuple[Operator, ...] = (),
-        update_rule: UpdateRule = MINIBATCH,
-        methods: Sequence[Method] = (),
-        hooks: Sequence[TrainingHook] = (),
         on_evaluation: OnEvaluation | None = None,
         on_finding: OnFinding | None = None,
         on_wait: Callable[[], None] = lambda: None,
-        splits: Splits | None = None,
     ) -> None:
-        load_data, self._target = workload.require_data()
+        workload, numerics, seed, device = record.workload, record.numerics, record.seed, record.device
+        methods, hooks, operators = record.methods, record.hooks, record.operators
+        _, self._target = workload.require_data()
         self._workload, self.numerics, self._seed = workload, numerics, seed
+        self._device, self._splits = device, splits
         self._hooks, self._on_evaluation, self._on_wait = hooks, on_evaluation, on_wait
-        torch.manual_seed(derive_seed(seed, "weights"))
+        seed_generators(derive_seed(seed, "weights"), device)
         self.model = transform_model(workload.model(), methods).to(device)
-        self._splits = load_data() if splits is None else splits
         self._batches = TrainingData(workload, self._splits.train, seed=seed, device=device)
         self._validation = EvaluationData(workload, self._splits.validation, "validation", device=device)
         self._test = EvaluationData(workload, self._splits.test, "test", device=device)
         # Dropout and the like have a random stream of their own, whatever building the model has drawn.
-        torch.manual_seed(derive_seed(seed, "forward"))
+        seed_generators(derive_seed(seed, "forward"), device)
         rounding_seed = derive_seed(seed, "rounding")
         emulate_(self.model, numerics, seed=rounding_seed, observers=observers, operators=operators)
         emulation = emulation_of(self.model)
@@ -195,7 +176,7 @@ class Training:
             self.optimizer,
             loss_of_training(workload.loss, self.model),
             emulation=emulation,
-            update_rule=update_rule,
+            update_rule=record.update_rule,
             scaler=self._scaler,
             diagnosis=self._diagnosis,
             methods=self._methods,
@@ -229,11 +210,11 @@ class Training:
         """A random stream that depends on the run's seed, the step and `purpose` only."""
         return torch.Generator().manual_seed(derive_seed(self._seed, f"method/{purpose}/{step.number}"))
 
-    def run(self, checkpoint: Checkpoint | None, run_identity: dict[str, Any]) -> Trace:
+    def run(self, saved: SavedRun | None, pace: Pace) -> Trace:
         """Train from the checkpoint, or from the start, to the end."""
         states = self._states()
-        if checkpoint is not None:
-            self._progress = read_progress(checkpoint.path, run_identity, states)
+        if saved is not None:
+            self._progress = saved.read_progress(states)
         first = len(self._progress.losses)
         self._emulation.step = max(first - 1, 0)  # of evaluations before the next step
         for hook in self._hooks:
@@ -268,11 +249,13 @@ class Training:
                 if (failure := self._hopeless()) is not None:
                     ending = "hopeless"
                     break
-                if checkpoint is not None and len(self._progress.evaluations) % checkpoint.every == 0:
-                    write_progress(checkpoint.path, run_identity, self._progress, states)
-        trace = self._finish(ending, failure)
-        if checkpoint is not None:
-            write_trace(checkpoint.path, run_identity, trace)
+                if saved is not None and pace.is_due(len(self._progress.evaluations)):
+                    with pace.writing():
+                        saved.write_progress(self._progress, states)
+        kinds = [processor(self._device)] if saved is None else saved.processors
+        trace = replace(self._finish(ending, failure), processors=tuple(map(describe_processor, kinds)))
+        if saved is not None:
+            saved.write_trace(trace)
         return trace
 
     def _read_losses(self, states: dict[str, Stateful]) -> bool:
@@ -365,12 +348,17 @@ class Training:
             runs.append(FactsRun(facts, 1))
 
     def _evaluate(self, step: int) -> None:
-        accuracy, loss = evaluate_split(self.model, self._workload, self._validation)
+        accuracy, loss = self._measure(self._validation, f"validation/{step}")
         samples, updates = self._counts.samples, self._counts.updates
         point = Evaluation(step=step, samples=samples, updates=updates, accuracy=accuracy, loss=loss)
         self._progress.evaluations.append(point)
         if self._on_evaluation is not None:
             self._on_evaluation(point)
+
+    def _measure(self, data: EvaluationData, purpose: str) -> tuple[float, float]:
+        """Metric and loss of a split; what the model draws meanwhile is not drawn from training's random numbers."""
+        with PrivateRandom(derive_seed(self._seed, f"evaluation/{purpose}"), self._device):
+            return evaluate_split(self.model, self._workload, data)
 
     def _target_is_held(self) -> bool:
         latest = reversed(self._progress.evaluations)
@@ -395,7 +383,7 @@ class Training:
             losses=tuple(losses),
             runs=tuple(runs),
             evaluations=tuple(evaluations),
-            test_accuracy=evaluate_split(self.model, self._workload, self._test)[0],
+            test_accuracy=self._measure(self._test, "test")[0],
             ending=ending,
             findings=tuple(self._diagnosis.findings),
             shares=tuple(self._diagnosis.shares),

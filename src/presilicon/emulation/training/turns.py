@@ -12,7 +12,8 @@ from typing import Generic, TypeVar
 
 import torch
 
-from presilicon.emulation.training.checkpoint import Generators
+from presilicon.emulation.training.isolation import isolated, turn
+from presilicon.workloads import Generators
 
 T = TypeVar("T")
 PassOn = Callable[[], None]
@@ -25,7 +26,8 @@ def take_turns(runs: Sequence[Callable[[PassOn], T]], device: str, at_once: int)
     """
     results: list[T] = []
     for first in range(0, len(runs), at_once):
-        results += _Turns(runs[first : first + at_once], device).results()
+        with isolated(device):
+            results += _Turns(runs[first : first + at_once], device).results()
     return results
 
 
@@ -68,7 +70,7 @@ class _Turns(Generic[T]):
     def _run(self, number: int) -> None:
         self._turns[number].acquire()
         on_gpu = self._device.startswith("cuda")
-        with torch.cuda.stream(torch.cuda.Stream(self._device)) if on_gpu else nullcontext():
+        with turn(), torch.cuda.stream(torch.cuda.Stream(self._device)) if on_gpu else nullcontext():
             try:
                 if not self._is_stopped:
                     self._values[number] = self._runs[number](lambda: self._pass_on(number))

@@ -47,7 +47,7 @@ class Training(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     evaluate_every: Count | None = None
     stop_hopeless: bool = False
     device: str = "cpu"
-    checkpoint_every: Count = 10
+    checkpoint_every: Count | None = None
 
 
 class Choosing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

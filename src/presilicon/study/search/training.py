@@ -1,7 +1,6 @@
 """Points trained: each different training once, shared by all points that differ in hardware only."""
 
 import shutil
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,17 +8,16 @@ from typing import NamedTuple
 from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
-from presilicon.base import ConfigError, RunFailedError, json_text, meaning, to_plain
+from presilicon.base import ConfigError, RunFailedError, json_text
 from presilicon.designs import Design
-from presilicon.emulation import Checkpoint, identity, read_trace
+from presilicon.emulation import Checkpoint, SavedRun, TrainingRecord
 from presilicon.records import Comparison, DesignEvent, EvaluationEvent, Event, PointRecord, Result, ResultEvent, Trace
 from presilicon.runs import config_hash, create_run
 from presilicon.study.evaluation import Study
-from presilicon.study.instrumented import one_thread
 from presilicon.study.plan import Plan
 from presilicon.study.search.file import Training
 from presilicon.study.search.points import Point, load_point_workload, step_graphs
-from presilicon.study.seeds import SeedTask, run_seed
+from presilicon.study.seeds import SeedTask, load_splits, run_seed
 from presilicon.workloads import Workload
 
 TRAININGS, POINT_RUNS = "trainings", "points"
@@ -35,10 +33,6 @@ class TrainTask(Struct, frozen=True):
     path: str
 
 
-_one_at_a_time = threading.Lock()
-"""Seeds are set for the whole process, so the threads of a Dask worker take turns."""
-
-
 def train_point(task: TrainTask) -> Event:
     """Train one seed, from its checkpoint if there is one; returns the event of its end.
 
@@ -47,22 +41,13 @@ def train_point(task: TrainTask) -> Event:
     design, workload = task.point.load_design(), load_point_workload(task.point, task.training)
     seed_task = _seed_task(design, workload, task.training, task.seed, Path(task.path))
     events: list[Event] = []
-    with _one_at_a_time, one_thread():
-        run_seed(seed_task, events.append)
+    run_seed(seed_task, events.append)
     return events[-1]
 
 
 def _seed_task(design: Design, workload: Workload, training: Training, seed: int, path: Path) -> SeedTask:
-    return SeedTask(
-        design=design.name,
-        numerics=design.numerics,
-        workload=workload,
-        seed=seed,
-        device=training.device,
-        checkpoint=Checkpoint(path, training.checkpoint_every),
-        update_rule=design.machine.update_rule,
-        methods=design.methods,
-    )
+    record = TrainingRecord.of_design(design, workload, seed=seed, device=training.device)
+    return SeedTask(design.name, record, Checkpoint(path, training.checkpoint_every))
 
 
 class TrainedPoint(NamedTuple):
@@ -91,12 +76,9 @@ class TrainedPoint(NamedTuple):
         Raises:
             RunFailedError: it has not.
         """
-        design, workload = self.design, self.workload
-        own = identity(
-            workload, design.numerics, seed, self.training.device, update_rule=design.machine.update_rule,
-            methods=design.methods,
-        )  # fmt: skip
-        trace = read_trace(self.path(seed), own)
+        task = _seed_task(self.design, self.workload, self.training, seed, self.path(seed))
+        assert task.checkpoint is not None
+        trace = SavedRun(task.checkpoint, task.record.identity(load_splits(self.workload)[1])).read_trace()
         if trace is None:
             raise RunFailedError(f"{self.path(seed).name}: this training has not finished")
         return trace
@@ -114,16 +96,8 @@ def prepare_point(point: Point, training: Training, directory: Path) -> TrainedP
     """
     design, workload = point.load_design(), load_point_workload(point, training)
     plan_of([design], workload, training).check()
-    key = config_hash(
-        {
-            "workload": workload.describe(),
-            "numerics": to_plain(design.numerics),
-            "update_rule": to_plain(design.machine.update_rule),
-            "methods": [to_plain(method) for method in design.methods],
-            "device": training.device,
-            "meaning": meaning()["training"],
-        }
-    )[:16]
+    record = TrainingRecord.of_design(design, workload, device=training.device)
+    key = config_hash(record.describe())[:16]
     return TrainedPoint(point, design, workload, training, key, (directory / TRAININGS).resolve())
 
 

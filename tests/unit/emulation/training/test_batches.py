@@ -285,7 +285,7 @@ def test_augmentation_depends_on_seed_and_position_only() -> None:
     resumed.load_state_dict(one.state_dict())
     assert torch.equal(resumed.take(20)[0], one.take(20)[0])
     assert not torch.equal(open_data(pair(), seed=6, augment=jitter).take(20)[0], inputs)
-    assert make_workload(augment=jitter).describe()["augment"].endswith("jitter")
+    assert make_workload(augment=jitter).describe()["augment"].partition(" #")[0].endswith("jitter")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import presilicon as ps
 from presilicon.base import ConfigError
 from presilicon.designs.numerics import Change, Numerics, RoleFormat
 from presilicon.emulation import train
-from presilicon.emulation.training.checkpoint import Checkpoint, ModelState, Progress, read_progress, write_progress
+from presilicon.emulation.training.checkpoint import Checkpoint, ModelState, Progress, SavedRun
 from presilicon.formats import parse
 from presilicon.records import Evaluation, StepFacts, Trace
 
@@ -135,9 +135,9 @@ def test_hooks_keep_their_state(tmp_path: Path) -> None:
 
 def test_a_hook_whose_state_was_not_kept_is_named(tmp_path: Path) -> None:
     path = tmp_path / "kept"
-    write_progress(path, OF, Progress([], [], []), {})
+    SavedRun(Checkpoint(path), OF).write_progress(Progress([], [], []), {})
     with pytest.raises(ConfigError, match="kept: this checkpoint has no state of hook0; use the same hooks as before"):
-        read_progress(path, OF, {"hook0": Counting()})
+        SavedRun(Checkpoint(path), OF).read_progress({"hook0": Counting()})
 
 
 def test_a_run_that_ended_is_not_trained_again(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_run_that_ended_is_not_trained_again(tmp_path: Path) -> None:
     assert train(workload, numerics, checkpoint=kept, on_evaluation=lambda point: pytest.fail("trained")) == first
     with pytest.raises(ps.ConfigError, match=r"seed\.safetensors: .* belongs to a run with a different seed"):
         train(workload, numerics, checkpoint=kept, seed=1)
-    with pytest.raises(ps.ConfigError, match="belongs to a run with a different workload, numerics"):
+    with pytest.raises(ps.ConfigError, match="belongs to a run with a different workload.max_steps, numerics"):
         train(WORKLOAD, ps.load_design("fp8-systolic").numerics, checkpoint=kept)
 
 
@@ -169,7 +169,7 @@ def test_a_file_that_is_damaged_or_no_checkpoint_is_explained(tmp_path: Path) ->
     for content in (b"", b"nonsense", b"\x10\0\0\0\0\0\0\0{}              "):
         file.write_bytes(content)
         with pytest.raises(ps.ConfigError, match=r"seed\.safetensors: this checkpoint is damaged"):
-            read_progress(file, OF, {})
+            SavedRun(Checkpoint(file), OF).read_progress({})
 
 
 def test_state_that_cannot_be_kept_is_named(tmp_path: Path) -> None:
@@ -178,16 +178,16 @@ def test_state_that_cannot_be_kept_is_named(tmp_path: Path) -> None:
             return {"made": object()}
 
     with pytest.raises(ps.ConfigError, match="cannot save /states/scaler/made, a object"):
-        write_progress(tmp_path / "x", OF, Progress([], [], []), {"scaler": Odd()})
+        SavedRun(Checkpoint(tmp_path / "x"), OF).write_progress(Progress([], [], []), {"scaler": Odd()})
 
 
 def test_tied_weights_are_kept(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     model[1].weight = model[0].weight
-    write_progress(tmp_path / "x", OF, Progress([1.0], [], []), {"model": ModelState(model)})
+    SavedRun(Checkpoint(tmp_path / "x"), OF).write_progress(Progress([1.0], [], []), {"model": ModelState(model)})
     other = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    assert read_progress(tmp_path / "x", OF, {"model": ModelState(other)}).losses == [1.0]
+    assert SavedRun(Checkpoint(tmp_path / "x"), OF).read_progress({"model": ModelState(other)}).losses == [1.0]
     assert torch.equal(other[1].weight, model[0].weight)
 
 
@@ -196,17 +196,18 @@ def test_no_flipped_bit_is_accepted(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = nn.Linear(8, 8)
     progress = Progress([1.0, 2.0], [], [Evaluation(step=2, samples=4, updates=2, accuracy=0.5, loss=1.0)])
-    write_progress(file, OF, progress, {"model": ModelState(model), "hook0": Counting()})
-    whole = file.read_bytes()
+    SavedRun(Checkpoint(file), OF).write_progress(progress, {"model": ModelState(model), "hook0": Counting()})
     draw = random.Random(0)
-    for _ in range(400):
-        damaged = bytearray(whole)
-        damaged[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
-        file.write_bytes(damaged)
-        with pytest.raises(ConfigError, match=r"seed\.safetensors: this checkpoint is damaged"):
-            read_progress(file, OF, {"model": ModelState(model), "hook0": Counting()})
-    file.write_bytes(whole)
-    assert read_progress(file, OF, {"model": ModelState(model), "hook0": Counting()}) == progress
+    for path in (file, file.with_suffix(".history")):
+        whole = path.read_bytes()
+        for _ in range(300):
+            damaged = bytearray(whole)
+            damaged[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
+            path.write_bytes(damaged)
+            with pytest.raises(ConfigError, match=r"seed\.safetensors: this checkpoint is damaged"):
+                SavedRun(Checkpoint(file), OF).read_progress({"model": ModelState(model), "hook0": Counting()})
+        path.write_bytes(whole)
+    assert SavedRun(Checkpoint(file), OF).read_progress({"model": ModelState(model), "hook0": Counting()}) == progress
 
 
 class Doubling:

@@ -13,6 +13,7 @@ from presilicon.base import ConfigError, RunFailedError
 from presilicon.designs import MINIBATCH, AttachedMethod, LossScale, Method, Numerics, RoleFormat, UpdateRule
 from presilicon.emulation import Checkpoint, train
 from presilicon.emulation.training.loop import Training
+from presilicon.emulation.training.record import TrainingRecord
 from presilicon.formats import parse
 from presilicon.records import LayerFact, ProductFact, StepFacts
 from presilicon.workloads import Splits, Workload, sgd
@@ -75,11 +76,14 @@ class Logger(AttachedMethod):
         self.log.append(f"{self.name} {part} done")
 
 
+def training_of(**parts):
+    record = TrainingRecord(TINY, Numerics(), **parts)
+    return Training(record, TINY.require_data()[0]())
+
+
 def test_methods_nest_in_the_order_given():
     log: list[str] = []
-    training = Training(
-        TINY, Numerics(), seed=0, device="cpu", methods=[toy(Logger("a", log)), toy(Logger("b", log), 1)]
-    )
+    training = training_of(methods=(toy(Logger("a", log)), toy(Logger("b", log), 1)))
     training._step(0)
     inner = [f"{name} {part}{done}" for part in ("forward", "backward", "update")
              for name, done in (("a", ""), ("b", ""), ("b", " done"), ("a", " done"))]  # fmt: skip
@@ -171,7 +175,7 @@ def test_formats_that_a_method_sets_are_used_and_in_the_facts():
 
 
 def test_a_format_is_refused_for_a_layer_or_role_that_cannot_have_it():
-    training = Training(TINY, Numerics(), seed=0, device="cpu")
+    training = training_of()
     with pytest.raises(ConfigError, match='unknown layer "7"'):
         training.set_format("7", "weight", None)
     with pytest.raises(ConfigError, match="not of master"):
@@ -232,7 +236,8 @@ class Forgetful(Noise):
         self.total = state["sum"]
 
 
-def test_state_that_does_not_fit_is_one_clear_error(tmp_path):
+def test_state_that_does_not_fit_is_one_clear_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(TrainingRecord, "contents", {})  # as for a method of an installed package of the same version
     checkpoint = Checkpoint(tmp_path / "run.safetensors", every=1)
     with pytest.raises(KeyboardInterrupt):
         train(TINY, Numerics(), methods=[toy(Noise())], hooks=[Interrupt(4)], checkpoint=checkpoint)

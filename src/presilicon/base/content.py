@@ -1,0 +1,419 @@
+"""Identity by content: a digest of a Python value that says what it computes, not what it is called.
+
+A function counts by its compiled code, defaults, closure and the globals that it uses, down to the functions and
+modules of the user's that these lead to; an object by its class and its state; a path by the contents of the file. What
+belongs to an installed package counts by its name and the package's version. Comments, layout, the places of files and
+the order of keys do not count.
+"""
+
+import dis
+import os
+import re
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, cached_property, partial
+from hashlib import sha256
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+
+SAMPLED_BYTES = 1 << 30
+"""Arrays and files up to this size count by every byte, larger ones by their size and evenly spaced pieces."""
+_PIECES = 64
+_PIECE_BYTES = 1 << 20
+
+_DYNAMIC = {"getattr", "globals", "vars", "eval", "exec", "__import__", "import_module"}
+"""Functions through which code reaches names that do not stand in it."""
+_CLASS_INTERNALS = {
+    "__module__", "__doc__", "__dict__", "__weakref__", "__qualname__", "__firstlineno__", "__static_attributes__",
+    "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__slots__",
+}  # fmt: skip
+_PLAIN = (type(None), type(...), bool, int, float, complex, str, bytes)
+_SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
+
+
+class Content(NamedTuple):
+    """The content of a value."""
+
+    digest: str
+    unknown: tuple[str, ...] = ()
+    """Parts that have no content which could be compared, such as an open socket: their place and type."""
+    modules: frozenset[str] = frozenset()
+    """Modules outside of installed packages whose code counts."""
+
+
+def content_of(value: Any, name: str = "value") -> Content:
+    """The content of a value, which messages call `name`.
+
+    >>> content_of(lambda x: x + 1).digest == content_of(lambda x: x + 1).digest  # and a comment
+    True
+    >>> content_of(lambda x: x + 1).digest == content_of(lambda x: x + 2).digest
+    False
+    >>> content_of({"file": sys.stdin}, "model").unknown
+    ("model['file'] (TextIOWrapper)",)
+    """
+    walk = _Walk()
+    digest = walk.digest(value, name)
+    return Content(digest, tuple(dict.fromkeys(walk.unknown)), frozenset(walk.modules))
+
+
+class _Walk:
+    """One walk over a value; equal parts are visited once."""
+
+    def __init__(self) -> None:
+        self.unknown: list[str] = []
+        self.modules: set[str] = set()
+        self._finished: dict[int, tuple[Any, str]] = {}
+        self._open: list[int] = []
+
+    def digest(self, value: Any, where: str) -> str:
+        """The digest of a part of the value, which stands at `where`."""
+        if type(value) in _PLAIN:
+            return _hashed(type(value).__name__, repr(value))
+        key = id(value)
+        if key in self._finished:
+            return self._finished[key][1]
+        if key in self._open:
+            return _hashed("cycle", str(len(self._open) - self._open.index(key)))
+        self._open.append(key)
+        try:
+            found = self._of_kind(value, where)
+        except RecursionError:
+            found = self._give_up(value, where)
+        finally:
+            self._open.pop()
+        self._finished[key] = value, found  # the value is held, so that its id stays its own
+        return found
+
+    def _of_kind(self, value: Any, where: str) -> str:
+        match value:
+            case list() | tuple() if type(value) in (list, tuple):
+                parts = [self.digest(part, f"{where}[{index}]") for index, part in enumerate(value)]
+                return _hashed(type(value).__name__, *parts)
+            case dict() if type(value) is dict:
+                return _hashed("dict", *self._items(value, where))
+            case set() | frozenset():
+                return _hashed("set", *sorted(self.digest(part, where) for part in value))
+            case PurePath():
+                return _hashed("path", _path_content(Path(value)))
+            case partial():
+                named = {name: self._argument(part, f"{where}: {name}") for name, part in value.keywords.items()}
+                parts = [self._argument(part, f"{where}: argument {number}") for number, part in enumerate(value.args)]
+                pairs = [part for name in sorted(named) for part in (name, named[name])]
+                return _hashed("partial", self.digest(value.func, where), *parts, "keywords", *pairs)
+            case types.FunctionType():
+                return self._function(value, where)
+            case types.MethodType():
+                return _hashed("method", self.digest(value.__func__, where), self.digest(value.__self__, where))
+            case types.BuiltinFunctionType() | types.MethodDescriptorType() | types.MethodWrapperType():
+                return self._builtin(value, where)
+            case type():
+                return self._class(value, where)
+            case types.ModuleType():
+                return self._module(value, None, where)
+            case types.CodeType():
+                return _hashed("code", *self._instructions(value, where))
+            case property():
+                accessors = [self.digest(part, where) for part in (value.fget, value.fset, value.fdel)]
+                return _hashed("property", *accessors)
+            case staticmethod() | classmethod():
+                return _hashed(type(value).__name__, self.digest(value.__func__, where))
+        for attribute in ("__wrapped__", "py_func"):  # caches and compiled functions
+            inner = getattr(value, attribute, None)
+            if isinstance(inner, types.FunctionType):
+                return _hashed(_qualified(type(value)), self.digest(inner, where))
+        array = _array_content(value)
+        return array if array is not None else self._object(value, where)
+
+    def _items(self, values: Mapping[Any, Any], where: str) -> list[str]:
+        """Digests of keys and values, in an order that does not depend on theirs."""
+        ordered = sorted(values, key=lambda key: (type(key).__name__, str(key)))
+        pairs = [(self.digest(key, where), self.digest(values[key], f"{where}[{key!r}]")) for key in ordered]
+        return [part for pair in sorted(pairs) for part in pair]
+
+    def _argument(self, value: Any, where: str) -> str:
+        """The digest of an argument; a text that names a file counts by its contents as well."""
+        own = self.digest(value, where)
+        if isinstance(value, str) and 0 < len(value) < 1024 and _is_file(Path(value)):
+            return _hashed("file", _path_content(Path(value)))
+        return own
+
+    def _function(self, function: types.FunctionType, where: str) -> str:
+        if _is_installed(function.__module__):
+            return _hashed("function", _package(function.__module__), _qualified(function))
+        self.modules.add(function.__module__)
+        state = {name: part for name, part in vars(function).items() if name != "__wrapped__"}
+        cells = []
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                cells.append(self.digest(cell.cell_contents, f"{where}: {name}"))
+            except ValueError:  # not yet assigned
+                cells.append("")
+        return _hashed(
+            "function",
+            *self._instructions(function.__code__, where),
+            "defaults", *[self.digest(part, f"{where}: a default") for part in function.__defaults__ or ()],
+            *self._items(function.__kwdefaults__ or {}, where),
+            "closure", *cells,
+            "globals", *self._globals(function, where),
+            "attributes", *self._items(state, where),
+        )  # fmt: skip
+
+    def _globals(self, function: types.FunctionType, where: str) -> list[str]:
+        """The global names that a function uses, with what they stand for."""
+        names, attributes, imports = _names_in(function.__code__)
+        space, parts = function.__globals__, []
+        is_dynamic = bool(names & _DYNAMIC or attributes & {"import_module"})
+        for name in sorted(names & space.keys()):
+            value = space[name]
+            if isinstance(value, types.ModuleType):
+                parts += [name, self._module(value, None if is_dynamic else attributes, where)]
+            else:
+                parts += [name, self.digest(value, f"{where}: {name}")]
+        for name, level in sorted(imports):
+            module = _imported(name, level, space)
+            if module is not None:
+                parts += [name, self._module(module, None if is_dynamic else attributes | names, where)]
+        return parts
+
+    def _instructions(self, code: types.CodeType, where: str) -> list[str]:
+        """A function's compiled code without its docstring, its places in the file and unreachable constants."""
+        listed = [each for each in dis.get_instructions(code) if each.opname not in ("EXTENDED_ARG", "CACHE", "NOP")]
+        ordinal = {each.offset: number for number, each in enumerate(listed)}
+        parts = [str((code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & 0x2FF))]
+        parts += code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        for each in listed:
+            if each.opcode in dis.hasconst:
+                value = each.argval
+                detail = self.digest(value, where) if each.opname != "KW_NAMES" else repr(value)
+            elif each.opcode in dis.hasjrel or each.opcode in dis.hasjabs:
+                detail = f"to {ordinal.get(each.argval, each.argval)}"
+            elif each.opcode in dis.hasname or each.opcode in dis.haslocal or each.opcode in dis.hasfree:
+                detail = f"{each.argval}"
+            else:
+                detail = f"{each.arg}"
+            parts.append(f"{each.opname} {detail}")
+        return parts
+
+    def _builtin(self, function: Any, where: str) -> str:
+        owner = getattr(function, "__self__", None)
+        name = f"{getattr(function, '__module__', None)}.{getattr(function, '__qualname__', function.__name__)}"
+        if owner is None or isinstance(owner, types.ModuleType | type):
+            return _hashed("builtin", name)
+        return _hashed("builtin", name, self.digest(owner, where))
+
+    def _class(self, kind: type, where: str) -> str:
+        if _is_installed(kind.__module__):
+            return _hashed("class", _package(kind.__module__), _qualified(kind))
+        self.modules.add(kind.__module__)
+        members = [
+            (name, self.digest(part, f"{where}: {kind.__qualname__}.{name}"))
+            for name, part in sorted(vars(kind).items())
+            if name not in _CLASS_INTERNALS and not name.startswith("_abc_") and not isinstance(part, _SLOTS)
+        ]
+        fields = sorted(vars(kind).get("__annotations__", {}))
+        bases = [self.digest(base, where) for base in kind.__bases__]
+        return _hashed("class", kind.__qualname__, *bases, *fields, *[part for pair in members for part in pair])
+
+    def _module(self, module: types.ModuleType, names: Iterable[str] | None, where: str) -> str:
+        """The parts of a module that code uses; all of them where `names` is None."""
+        if _is_installed(module.__name__):
+            return _hashed("module", _package(module.__name__), module.__name__)
+        self.modules.add(module.__name__)
+        space = {name: part for name, part in vars(module).items() if not name.startswith("__")}
+        parts: list[str] = []
+        if names is None:
+            quiet = _Walk()  # parts that no code may ever touch are not worth a remark
+            quiet._open, quiet.modules = [*self._open, id(module)], self.modules
+            parts = quiet._items(space, where)
+        for name in () if names is None else sorted(set(names) & space.keys()):
+            value = space[name]
+            if isinstance(value, types.ModuleType):
+                is_open = id(value) in self._open
+                self._open.append(id(value))
+                parts += [name, "cycle" if is_open else self._module(value, names, where)]
+                self._open.pop()
+            else:
+                parts += [name, self.digest(value, f"{where}: {module.__name__}.{name}")]
+        return _hashed("module", *parts)
+
+    def _object(self, value: Any, where: str) -> str:
+        """An object by its class and by the state that a copy of it would get."""
+        try:
+            reduced = value.__reduce_ex__(2)
+        except Exception:
+            return self._give_up(value, where)
+        if isinstance(reduced, str):
+            return _hashed("object", _qualified(type(value)), reduced)
+        rebuild, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
+        if isinstance(state, dict):
+            parts = [self.digest(rebuild, where), self.digest(arguments, where)]
+            for name in sorted(state.keys() - _cached_names(type(value)), key=str):
+                parts += [str(name), self.digest(state[name], f"{where}.{name}")]
+                if isinstance(state[name], dict):  # such as the layers of a model, which run in their order
+                    parts.append(repr([str(key) for key in state[name]]))
+        else:
+            parts = [self.digest(part, where) for part in (rebuild, arguments, state)]
+        parts += [self.digest(part, f"{where}[{index}]") for index, part in enumerate(items or ())]
+        return _hashed("object", self.digest(type(value), where), *parts, *self._items(dict(pairs or ()), where))
+
+    def _give_up(self, value: Any, where: str) -> str:
+        self.unknown.append(f"{where} ({type(value).__qualname__})")
+        return _hashed("unknown", _qualified(type(value)))
+
+
+def _hashed(kind: str, *parts: str) -> str:
+    digest = sha256(kind.encode())
+    for part in parts:
+        digest.update(f"\0{len(part)} ".encode() + part.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _qualified(value: Any) -> str:
+    return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
+
+
+def _cached_names(kind: type) -> frozenset[str]:
+    """Names of the properties that a class computes once and keeps in its state."""
+    return frozenset(
+        name for base in kind.__mro__ for name, part in vars(base).items() if isinstance(part, cached_property)
+    )
+
+
+def _names_in(code: types.CodeType) -> tuple[set[str], set[str], set[tuple[str, int]]]:
+    """Global names, names of attributes, and imported modules with their level, in a function and those inside it."""
+    names: set[str] = set()
+    attributes: set[str] = set()
+    imports: set[tuple[str, int]] = set()
+    level = 0
+    for each in dis.get_instructions(code):
+        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            names.add(each.argval)
+        elif each.opname == "IMPORT_NAME":
+            imports.add((each.argval, level))
+        elif each.opcode in dis.hasname:
+            attributes.add(each.argval)
+        elif each.opcode in dis.hasconst and type(each.argval) is int:
+            level = each.argval  # an import's level is the last number before it
+        elif each.opname == "LOAD_SMALL_INT":
+            level = each.arg or 0
+        if isinstance(each.argval, types.CodeType):
+            inner_names, inner_attributes, inner_imports = _names_in(each.argval)
+            names, attributes, imports = names | inner_names, attributes | inner_attributes, imports | inner_imports
+    return names, attributes, imports
+
+
+def _imported(name: str, level: int, space: Mapping[str, Any]) -> types.ModuleType | None:
+    """The module that an import inside a function means; None if there is none, which is the function's own error."""
+    package = space.get("__package__") or ""
+    try:
+        full = f"{'.'.join(package.split('.')[: len(package.split('.')) - level + 1])}.{name}" if level else name
+        if _is_installed(full.strip(".")) and full not in sys.modules:
+            return None
+        return import_module(full.strip("."))
+    except Exception:
+        return None
+
+
+@cache
+def _libraries() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    return tuple({paths[name] + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def _is_installed(module: str | None) -> bool:
+    """Whether a module belongs to Python, to an installed package, or to this one: a version says what it computes."""
+    top = (module or "builtins").partition(".")[0]
+    if top == "__main__":
+        return False
+    if top == __package__.partition(".")[0] or top in sys.builtin_module_names or top in sys.stdlib_module_names:
+        return True
+    loaded = sys.modules.get(top)
+    file = getattr(loaded, "__file__", None)
+    if loaded is None:
+        try:
+            spec = find_spec(top)
+        except (ImportError, ValueError):
+            spec = None
+        file = None if spec is None else spec.origin
+    if file is None:
+        folders = list(getattr(loaded, "__path__", ()))  # a package without __init__.py
+        file = folders[0] if folders else None
+    return file is not None and (
+        str(file).startswith(_libraries()) or re.search(r"[/\\](site|dist)-packages[/\\]", str(file)) is not None
+    )
+
+
+def _package(module: str) -> str:
+    """An installed package and its version; this package's own meaning has numbers of its own."""
+    top = module.partition(".")[0]
+    if top == __package__.partition(".")[0] or top in sys.stdlib_module_names:
+        return top
+    return f"{top} {getattr(sys.modules.get(top), '__version__', '')}"
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _path_content(path: Path) -> str:
+    """The contents of a file, or of all files in a folder; of a place where there is nothing, its name."""
+    if _is_file(path):
+        return _file_content(path)
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if _is_file(file))
+        parts = [part for file in files for part in (file.relative_to(path).as_posix(), _file_content(file))]
+        return _hashed("folder", *parts)
+    return _hashed("nothing", str(path))
+
+
+def _file_content(path: Path) -> str:
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            return _sampled(size, lambda start, count: (file.seek(start), file.read(count))[1])
+    except OSError as error:
+        return _hashed("unreadable", str(error.strerror))
+
+
+def _sampled(size: int, read: Callable[[int, int], Any]) -> str:
+    """The digest of bytes: of all of them, or of evenly spaced pieces of many."""
+    digest = sha256(f"{size} ".encode())
+    if size <= SAMPLED_BYTES:
+        for start in range(0, size, _PIECE_BYTES):
+            digest.update(read(start, min(_PIECE_BYTES, size - start)))
+    else:
+        for number in range(_PIECES):
+            digest.update(read((size - _PIECE_BYTES) * number // (_PIECES - 1), _PIECE_BYTES))
+    return digest.hexdigest()
+
+
+def _array_content(value: Any) -> str | None:
+    """The type, shape and bytes of a tensor or an array; None for anything else."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    facts = ""
+    if torch is not None and isinstance(value, torch.Tensor):
+        if value.is_meta or value.is_sparse or value.is_quantized or value.layout != torch.strided:
+            return _hashed("tensor", str(value.dtype), str(tuple(value.shape))) if value.is_meta else None
+        facts = f"{value.dtype} {value.requires_grad}"
+        plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
+        value = plain.flatten().view(torch.uint8).numpy().reshape(-1) if plain.numel() else plain.numpy()
+        shape = tuple(plain.shape)
+    elif torch is not None and isinstance(value, torch.Generator):
+        return _hashed("generator", str(value.device), _array_content(value.get_state()) or "")
+    elif torch is not None and isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format):
+        return _hashed("torch", str(value))
+    elif numpy is not None and isinstance(value, numpy.ndarray) and not value.dtype.hasobject:
+        facts, shape = value.dtype.str, value.shape
+    else:
+        return None
+    flat = value.reshape(-1)  # a copy where the bytes are not in order
+    data = flat.view("u1") if flat.nbytes else flat
+    content = _sampled(flat.nbytes, lambda start, count: data[start : start + count].tobytes())
+    return _hashed("array", facts, str(shape), content)
