@@ -6,8 +6,10 @@ import select
 import stat
 import time
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from presilicon.base.errors import ConfigError, RunFailedError, shorten
 
@@ -143,6 +145,16 @@ def write_atomically(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def file_stem(name: str, longest: int = 100) -> str:
+    """A name as part of a file's name: other characters are escaped, and a long one ends in a hash of the whole.
+
+    >>> file_stem("a/b[rows=32]"), len(file_stem("x" * 300)), file_stem("x" * 300) == file_stem("x" * 301)
+    ('a%2Fb%5Brows%3D32%5D', 100, False)
+    """
+    text = quote(name, safe=" ")
+    return text if len(text) <= longest else f"{text[: longest - 17]}-{sha256(name.encode()).hexdigest()[:16]}"
 
 
 def cache_directory(part: str) -> Path:

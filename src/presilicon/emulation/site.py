@@ -180,7 +180,7 @@ class LayerPlan:
 
 
 def version(tensor: Tensor) -> int:
-    """Number of writes to a tensor; 0 for tensors of inference mode, which do not count them."""
+    """Number of writes to a tensor; 0 for tensors of inference mode, which do not count them and are never cached."""
     return 0 if tensor.is_inference() else tensor._version
 
 
@@ -256,7 +256,7 @@ class Rounded:
 
     def find(self, tensor: Tensor, role: Role, how: object) -> Operand | None:
         """The rounded copy of `tensor`, unless it was written to since."""
-        if id(tensor) in self._exposed:
+        if id(tensor) in self._exposed or tensor.is_inference():  # writes to those of inference mode are not counted
             return None
         if role == "weight":
             held = self._weights.get((id(tensor), how))

@@ -120,6 +120,7 @@ from presilicon.records.trace import (
     Trace,
     reaches,
 )
+from presilicon.records.values import finite, metric_median, ranked
 
 __all__ = [
     "EXACT_KINDS",
@@ -261,5 +262,8 @@ __all__ = [
     "UncoveredOp",
     "direction_of",
     "excludes_one",
+    "finite",
+    "metric_median",
+    "ranked",
     "reaches",
 ]

@@ -15,7 +15,8 @@ class CurvePoint(Struct, frozen=True, kw_only=True):
     step: int
     samples: int | None = None
     """None in older records."""
-    accuracy: float
+    accuracy: float | None
+    """None where it was no finite number."""
     time_s: float
     energy_j: float
 
@@ -54,8 +55,8 @@ class SeedResult(Struct, frozen=True, kw_only=True):
     updates_to_accuracy: float | None = None
     time_to_accuracy_s: float | None
     energy_to_accuracy_j: float | None
-    accuracy: float
-    """On the test split when training ended."""
+    accuracy: float | None
+    """On the test split when training ended; None where it was no finite number."""
     steps: int
     ending: str
     curve: tuple[CurvePoint, ...]
@@ -98,8 +99,9 @@ class Result(Struct, frozen=True, kw_only=True):
     """With restarts: the mean of the seeds that arrived, plus (1 - p) / p budgets for those that are expected to miss
     before one arrives. None when no seed arrived."""
     expected_energy_to_accuracy_j: float | None = None
-    accuracy: float
-    """Median over seeds of the accuracy on the test split when training ended."""
+    accuracy: float | None
+    """Median over seeds of the accuracy on the test split when training ended; a number that is not finite counts as
+    the worst, and None says that the median is one."""
     time_per_step_s: float
     """Time of a step; where steps differ (methods, a schedule of numerics), their mean."""
     energy_per_step_j: float

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from presilicon.base import joules_scale, seconds_scale
-from presilicon.records import Comparison, Pair, Result, excludes_one
+from presilicon.records import Comparison, Pair, Result, excludes_one, ranked
 from presilicon.report.fairness import as_fast, best_pairs, verdict_on
 from presilicon.report.intervals import FEW_SEEDS, format_goal, format_interval, format_metric, rank
 
@@ -136,7 +136,7 @@ def _share(reached: str) -> float:
 
 def _best_value(result: Result) -> float:
     """The best value of the metric at any evaluation of any seed."""
-    values = [point.accuracy for seed in result.seeds for point in seed.curve]
+    values = [ranked(point.accuracy, result.better) for seed in result.seeds for point in seed.curve]
     return max(values) if result.better == "higher" else min(values)
 
 

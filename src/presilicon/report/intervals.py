@@ -5,7 +5,7 @@ from math import inf
 from typing import NamedTuple
 
 from presilicon.base import Scale, format_number, format_percent, joules_scale, seconds_scale
-from presilicon.records import Interval, Result, SeedResult
+from presilicon.records import Interval, Result, SeedResult, ranked
 
 NEVER = "never"
 FEW_SEEDS = 3
@@ -57,7 +57,7 @@ def rank(
             key=lambda result: (
                 _number(measure(result).median),
                 _number(measure(result).low),
-                -result.accuracy if result.better == "higher" else result.accuracy,
+                ranked(result.accuracy, result.better) * (-1 if result.better == "higher" else 1),
             ),
         )
     )
@@ -95,8 +95,10 @@ def longest(designs: Sequence[Result], measure: Measure) -> float:
     return max((number for number in numbers if number), default=1.0)
 
 
-def format_metric(value: float, result: Result) -> str:
-    """A value of the metric that the result was measured by."""
+def format_metric(value: float | None, result: Result) -> str:
+    """A value of the metric that the result was measured by; None is no finite number."""
+    if value is None:
+        return "not finite"
     return format_percent(value) if result.metric_is_fraction else format_number(value, digits=4)
 
 

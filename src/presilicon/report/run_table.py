@@ -42,7 +42,7 @@ def _reached(result: Result) -> float:
 
 
 METRICS = {
-    "accuracy": RunMetric("metric", lambda result: result.accuracy),
+    "accuracy": RunMetric("metric", lambda result: nan if result.accuracy is None else result.accuracy),
     "steps": RunMetric("steps to acc.", lambda result: _median(result.steps_to_accuracy), base.format_count),
     "time_s": RunMetric("time to acc.", lambda result: _median(result.time_to_accuracy_s), base.format_seconds),
     "energy_j": RunMetric("energy to acc.", lambda result: _median(result.energy_to_accuracy_j), base.format_joules),

@@ -8,6 +8,7 @@
 However the process ends, what was recorded stays readable, also while it is being written.
 """
 
+from presilicon.runs.append import AppendLog
 from presilicon.runs.events import EventLog, parse_event, read_events, read_plain_events
 from presilicon.runs.export import EXPORT_FORMATS, export_run
 from presilicon.runs.provenance import commit, config_hash, identity_hash, versions
@@ -27,6 +28,7 @@ from presilicon.runs.store import (
 __all__ = [
     "EVENTS_FILE",
     "EXPORT_FORMATS",
+    "AppendLog",
     "EventLog",
     "Labels",
     "Run",

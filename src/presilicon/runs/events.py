@@ -1,6 +1,5 @@
 """The append-only event log of a run: one JSON object per line."""
 
-import os
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from presilicon.base import RunFailedError
 from presilicon.records import AnyEvent, Event, ResultEvent
+from presilicon.runs.append import AppendLog
 
 
 def now() -> str:
@@ -18,15 +17,10 @@ def now() -> str:
 
 
 class EventLog:
-    """Appends events to a file.
-
-    It holds nothing but a path, so it can be passed to other processes that append events of their own. A line is
-    written by a single call to a file opened for appending, so lines of several writers do not mix, and it has left
-    this process when `append` returns. NaN and infinity become null.
-    """
+    """Appends events to a file; other processes may append events of their own. NaN and infinity become null."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self._log = path, AppendLog(path)
 
     def read(self) -> Iterator[AnyEvent]:
         """The events written so far, oldest first."""
@@ -43,16 +37,7 @@ class EventLog:
     def extend(self, events: Iterable[Event]) -> None:
         """Write several events at once."""
         encode, replace, time = msgspec.json.encode, msgspec.structs.replace, now()
-        lines = b"".join(encode(replace(event, time=time)) + b"\n" for event in events)
-        try:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
-            try:
-                while lines:
-                    lines = lines[os.write(descriptor, lines) :]
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise RunFailedError(f"{self.path}: cannot be written ({error.strerror or error})") from None
+        self._log.append(b"".join(encode(replace(event, time=time)) + b"\n" for event in events))
 
 
 def read_events(path: Path) -> Iterator[AnyEvent]:
@@ -61,7 +46,7 @@ def read_events(path: Path) -> Iterator[AnyEvent]:
     Lines that are not a whole and valid event are skipped: a last line that is still being written, a line torn by a
     crash, an event of a type or shape that this version does not know.
     """
-    for line in _lines(path):
+    for line in AppendLog(path).lines():
         event = parse_event(line)
         if event is not None:
             yield event
@@ -69,13 +54,13 @@ def read_events(path: Path) -> Iterator[AnyEvent]:
 
 def read_result(path: Path) -> ResultEvent | None:
     """The last result in a file, if there is one; no other events are decoded, for they can be many."""
-    events = (parse_event(line) for line in reversed(_lines(path)) if b'"result"' in line)
+    events = (parse_event(line) for line in reversed([*AppendLog(path).lines()]) if b'"result"' in line)
     return next((event for event in events if isinstance(event, ResultEvent)), None)
 
 
 def read_plain_events(path: Path) -> Iterator[dict[str, Any]]:
     """The JSON objects in a file that have an `event`, whatever else they contain, for lossless export."""
-    for line in _lines(path):
+    for line in AppendLog(path).lines():
         try:
             event = msgspec.json.decode(line, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -93,10 +78,3 @@ def parse_event(line: bytes) -> AnyEvent | None:
 
 
 _decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
-
-
-def _lines(path: Path) -> list[bytes]:
-    try:
-        return path.read_bytes().split(b"\n")
-    except OSError:
-        return []

@@ -6,13 +6,12 @@
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote
 
 from msgspec import structs, to_builtins
 
+from presilicon.base import file_stem
 from presilicon.designs import Design, load_design
 from presilicon.emulation import Checkpoint, TrainingRecord
 from presilicon.records import (
@@ -320,9 +319,7 @@ class Study:
     def _checkpoint(self, folder: Path | None, design: Design, seed: int) -> Checkpoint | None:
         if folder is None:
             return None
-        name = quote(design.name, safe=" ")  # a design's name may contain characters that a file name must not
-        stem = name if len(name) <= 100 else sha256(name.encode()).hexdigest()
-        return Checkpoint(folder / f"{stem}-seed{seed}.safetensors", self.plan.checkpoint_every)
+        return Checkpoint(folder / f"{file_stem(design.name)}-seed{seed}.safetensors", self.plan.checkpoint_every)
 
     def _instrument_task(self, design: Design, seed: int, directory: Path | None) -> InstrumentTask | None:
         """The design's instrument, if it watches this seed, with the duration of a step on the machine."""

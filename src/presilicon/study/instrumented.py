@@ -3,11 +3,10 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import torch
 
-from presilicon.base import ConfigError, located
+from presilicon.base import ConfigError, file_stem, located
 from presilicon.designs import Design, Instrument, Numerics
 from presilicon.emulation import train
 from presilicon.instrument import (
@@ -76,7 +75,7 @@ def _commands_in(directory: Path, name: str) -> Callable[[str], CommandSource]:
 
 def stream_file(name: str) -> str:
     """Name of the file in a run's directory with the stream of a training."""
-    return f"stream-{quote(name, safe=' ')[:100]}.bin"
+    return f"stream-{file_stem(name)}.bin"
 
 
 def check_instrument(design: Design, workload: Workload) -> None:

@@ -22,6 +22,7 @@ from presilicon.records import (
     StepFacts,
     StepGraph,
     Trace,
+    finite,
 )
 from presilicon.simulation import MatchedTimes, put_times, simulate
 from presilicon.workloads import Workload, step_graph
@@ -250,7 +251,7 @@ def price_trace(
         updates_to_accuracy=reached.updates,
         time_to_accuracy_s=reached.time_s,
         energy_to_accuracy_j=reached.energy_j,
-        accuracy=trace.test_accuracy,
+        accuracy=finite(trace.test_accuracy),
         steps=trace.steps,
         ending=trace.ending,
         reason=trace.reason,
@@ -263,7 +264,7 @@ def price_trace(
             CurvePoint(
                 step=point.step,
                 samples=point.samples,
-                accuracy=point.accuracy,
+                accuracy=finite(point.accuracy),
                 time_s=time_s[point.step],
                 energy_j=energy_j[point.step],
             )

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable, Sequence
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 from presilicon.base import extensions_named_in, meaning, to_plain
 from presilicon.designs import Design
 from presilicon.emulation import HOPELESS_RULE
-from presilicon.records import EXACT_KINDS, Area, Arrival, Cost, Milestone, Result, SeedResult, Trace
+from presilicon.records import EXACT_KINDS, Area, Arrival, Cost, Milestone, Result, SeedResult, Trace, metric_median
 from presilicon.runs import commit, identity_hash, versions
 from presilicon.simulation import MatchedTimes, area
 from presilicon.study.pairs import NEEDED, PAIRED
@@ -68,7 +68,7 @@ def join_result(
         expected_energy_to_accuracy_j=_expected(
             seeds, budget_j, lambda seed: seed.energy_to_accuracy_j, lambda seed: seed.energy_j
         ),
-        accuracy=median(seed.accuracy for seed in seeds),
+        accuracy=metric_median([seed.accuracy for seed in seeds], metric.direction),
         time_per_step_s=_mean_per_step(seeds, lambda seed: seed.time_s) if varies else typical.time_s,
         energy_per_step_j=_mean_per_step(seeds, lambda seed: seed.energy_j) if varies else typical.energy_j,
         memory_bytes=memory_bytes,

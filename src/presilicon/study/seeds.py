@@ -88,11 +88,13 @@ def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent)
     files = tuple({file for task in tasks for file in files_of(task.record.workload)})
     arguments = (events, files, dict(os.environ))
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=start_worker, initargs=arguments)
+    patience_s: float | None = 5.0
     try:
         with starting_workers():
             futures = [pool.submit(_run_in_worker, task) for task in tasks]
         _wait(futures, listener)
         traces = [future.result() for future in futures]
+        patience_s = None  # every event arrives, however slowly they are passed on
     except BrokenProcessPool:
         raise RunFailedError("a worker process died (out of memory, perhaps); try fewer with --jobs 1") from None
     except BaseException:
@@ -104,7 +106,7 @@ def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent)
         events.put(None)
         # A terminated worker may have died holding the queue's lock; then the last events are not worth waiting for.
         events.cancel_join_thread()
-        listener.join(timeout=5)
+        listener.join(patience_s)
     listener.check()
     return traces
 

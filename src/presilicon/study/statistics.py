@@ -8,7 +8,7 @@ import random
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from presilicon.records import Interval, Probability
+from presilicon.records import Interval, Probability, finite
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
@@ -42,7 +42,7 @@ def interval(values: Sequence[float | None]) -> Interval:
         medians = sorted(median(draw.choices(sample, k=len(sample))) for _ in range(RESAMPLES))
         tail = round((1 - CONFIDENCE) / 2 * RESAMPLES)
         low, high = medians[tail], medians[RESAMPLES - 1 - tail]
-    return Interval(_finite(median(sample)), _finite(low), _finite(high))
+    return Interval(finite(median(sample)), finite(low), finite(high))
 
 
 def interval_method(seeds: int) -> str:
@@ -81,7 +81,3 @@ def expected_with_restarts(arrivals: Sequence[float], misses: Sequence[float]) -
 def number(value: float | None) -> float:
     """A value, or infinity for None."""
     return math.inf if value is None else value
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

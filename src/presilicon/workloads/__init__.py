@@ -36,9 +36,14 @@ if TYPE_CHECKING:
     from presilicon.workloads.capturing.step_capture import WholeDropout, capture, capture_workload, mean_of_outputs
     from presilicon.workloads.digits import digits_revnet, load_digits
     from presilicon.workloads.reading.batch import Batch, Slot
-    from presilicon.workloads.reading.examples import all_inputs, open_split, resident_pair
+    from presilicon.workloads.reading.examples import Rows, all_inputs, open_split, resident_pair
     from presilicon.workloads.reading.fingerprint import splits_digest
-    from presilicon.workloads.reading.randomness import Generators, PrivateRandom, seed_generators
+    from presilicon.workloads.reading.randomness import (
+        Generators,
+        PrivateRandom,
+        fingerprint_of_generators,
+        seed_generators,
+    )
     from presilicon.workloads.reading.stream import Stream
     from presilicon.workloads.reversible import Coupling, Reversible, is_recomputing, recomputing
 
@@ -54,6 +59,7 @@ __all__ = [
     "Origin",
     "PrivateRandom",
     "Reversible",
+    "Rows",
     "Schedule",
     "Slot",
     "Splits",
@@ -71,6 +77,7 @@ __all__ = [
     "digits_revnet",
     "ends_of",
     "files_of",
+    "fingerprint_of_generators",
     "from_networks",
     "is_recomputing",
     "load_digits",

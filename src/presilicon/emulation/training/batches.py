@@ -1,5 +1,6 @@
 """The examples of a training run: batches in a seeded order, and the metric over a split."""
 
+import warnings
 from collections.abc import Callable, Generator, Iterator
 from itertools import cycle, islice, pairwise
 from typing import Any
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from presilicon.base import ConfigError, derive_seed
-from presilicon.workloads import Batch, Slot, Stream, Workload, files_of, open_split, resident_pair
+from presilicon.workloads import Batch, Rows, Slot, Stream, Workload, files_of, open_split, resident_pair
 
 Pair = tuple[Tensor, Tensor]
 
@@ -79,8 +80,14 @@ class TrainingData:
             self._batches, self._count = self._read(count), count
         batch = next(self._batches)
         self._epoch, self._offset = batch.epoch, batch.end
-        inputs, targets = (part.to(self._device, non_blocking=True) for part in (batch.inputs, batch.targets))
+        inputs, targets = (self._own(part) for part in (batch.inputs, batch.targets))
         return self._augmented(inputs, batch), targets
+
+    def _own(self, part: Tensor) -> Tensor:
+        """A part of a batch on the device, in memory of its own: a model may write into it."""
+        moved = part.to(self._device, non_blocking=True)
+        is_copied = moved is not part or isinstance(self._source, Rows)  # rows are gathered by index
+        return moved if is_copied else moved.clone()
 
     def state_dict(self) -> dict[str, Any]:
         """Epoch, and the number of its samples that were taken or dropped."""
@@ -143,7 +150,7 @@ class EvaluationData:
         """All examples, in their order."""
         if self._pair is not None:
             inputs, targets = self._pair
-            yield from ((inputs[start:end], targets[start:end]) for start, end in self._bounds)
+            yield from ((inputs[start:end].clone(), targets[start:end].clone()) for start, end in self._bounds)
             return
         for batch in islice(self._batches, len(self._bounds)):
             yield batch.inputs.to(self._device), batch.targets.to(self._device)
@@ -164,13 +171,31 @@ def run_model(model: nn.Module, workload: Workload, inputs: Tensor) -> Any:
     Raises:
         ConfigError: it cannot take these inputs.
     """
+    before = written(inputs)
     try:
-        return model(inputs)
+        output = model(inputs)
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
         given = f"shape {tuple(inputs.shape)} and type {inputs.dtype}"
         raise ConfigError(f'workload "{workload.name}": the model cannot take inputs of {given} ({error})') from error
+    if written(inputs) != before:
+        warnings.warn(
+            f'workload "{workload.name}": the model writes into its input in place; it gets a copy of the data here, but may '
+            "spoil them elsewhere: let its first op make a new tensor",
+            WrittenInputWarning,
+            stacklevel=2,
+        )
+    return output
+
+
+class WrittenInputWarning(UserWarning):
+    """A forward pass changes the batch that it is given."""
+
+
+def written(tensor: Tensor) -> int:
+    """The number of writes to a tensor."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def compute_loss(loss: Callable[[Any, Any], Tensor], workload: Workload, output: Any, targets: Tensor) -> Tensor:

@@ -2,12 +2,11 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from math import isfinite
 from statistics import median
 from typing import Any
 
 from presilicon.base import COUNTS, JOULES, SECONDS, Scale
-from presilicon.records import CurvePoint, Result, SeedResult
+from presilicon.records import CurvePoint, Result, SeedResult, metric_median
 from presilicon.report.charts.palette import LIGHT, SOLID
 from presilicon.report.intervals import metric_of
 
@@ -35,7 +34,7 @@ def median_curve(result: Result) -> tuple[CurvePoint, ...]:
             CurvePoint(
                 step=step,
                 samples=points[0].samples,
-                accuracy=median(_last_point(seed, step).accuracy for seed in seeds),
+                accuracy=metric_median([_last_point(seed, step).accuracy for seed in seeds], result.better),
                 time_s=median(point.time_s for point in points),
                 energy_j=median(point.energy_j for point in points),
             )
@@ -103,8 +102,8 @@ def _points(curve: tuple[CurvePoint, ...], counted: bool) -> list[list[float]]:
     return [
         [
             (point.samples if counted else point.step) or 0,
-            *(float(f"{value:.5g}") for value in (point.accuracy, point.time_s, point.energy_j)),
+            *(float(f"{value:.5g}") for value in (point.accuracy or 0.0, point.time_s, point.energy_j)),
         ]
         for point in thin(curve, _DRAWN_POINTS)
-        if isfinite(point.accuracy)
+        if point.accuracy is not None
     ]

@@ -155,7 +155,8 @@ def _draw_bars(axes: Any, designs: tuple[Result, ...], measure: Measure, *, name
 
 
 def _xy(curve: Sequence[Any], scale: Scale, percent: int) -> tuple[list[float], list[float]]:
-    return [scale.apply(point.time_s) for point in curve], [percent * point.accuracy for point in curve]
+    points = [point for point in curve if point.accuracy is not None]
+    return [scale.apply(point.time_s) for point in points], [percent * point.accuracy for point in points]
 
 
 def _unit(scale: Scale) -> str:

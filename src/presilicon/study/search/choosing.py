@@ -12,7 +12,7 @@ Each step leaves points out for a reason that is recorded (`DecisionEvent`):
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import inf, isfinite, isnan
+from math import inf, isfinite
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +32,7 @@ from presilicon.records import (
     Relaxation,
     Result,
     Trace,
+    ranked,
 )
 from presilicon.simulation import area
 from presilicon.study.prices import PriceStep, price_trace
@@ -376,9 +377,8 @@ def _named_apart(trained: Sequence[TrainedPoint]) -> list[TrainedPoint]:
 
 def _final(trace: Trace, count: int, better: Direction) -> float:
     """The median of the last evaluations, as many as must hold the target; one that is no number is the worst."""
-    worst = -inf if better == "higher" else inf
-    values = [worst if isnan(point.accuracy) else point.accuracy for point in trace.evaluations[-count:]]
-    return median(values) if values else worst
+    values = [ranked(point.accuracy, better) for point in trace.evaluations[-count:]]
+    return median(values) if values else ranked(None, better)
 
 
 def _cost_to(trace: Trace, price: PriceStep, goal: float, better: str, by: str) -> float:

@@ -21,6 +21,13 @@ def seed_generators(seed: int, device: str = "cpu") -> None:
             torch.cuda.manual_seed(seed)
 
 
+def fingerprint_of_generators(device: str) -> tuple[Any, ...]:
+    """Their states, to be compared: equal before and after code that drew nothing."""
+    _, keys, *rest = numpy.random.get_state(legacy=True)
+    gpu = torch.cuda.get_rng_state(device).numpy().tobytes() if device.startswith("cuda") else b""
+    return random.getstate(), numpy.asarray(keys).tobytes(), rest, torch.get_rng_state().numpy().tobytes(), gpu
+
+
 class Generators:
     """The generators of the processor, and torch's of the device in use, as state that can be saved."""
 

@@ -52,6 +52,8 @@ class Stream:
                     ready -= count
                     offset += count
                     yield Batch(epoch, offset, joined[:count], expected[:count])
+                # A stream may fill the same buffer again.
+                pending = [(inputs.clone(), targets.clone()) for inputs, targets in pending]
             if came < max(count, first):
                 is_first = epoch == first == 0
                 again = "" if is_first else " when it was iterated again: its __iter__ must start from the beginning"

@@ -148,7 +148,7 @@ def test_a_run_that_ended_is_not_trained_again(tmp_path: Path) -> None:
     assert train(workload, numerics, checkpoint=kept, on_evaluation=lambda point: pytest.fail("trained")) == first
     with pytest.raises(ps.ConfigError, match=r"seed\.safetensors: .* belongs to a run with a different seed"):
         train(workload, numerics, checkpoint=kept, seed=1)
-    with pytest.raises(ps.ConfigError, match="belongs to a run with a different workload.max_steps, numerics"):
+    with pytest.raises(ps.ConfigError, match=r"belongs to a run with a different workload\.max_steps, numerics"):
         train(WORKLOAD, ps.load_design("fp8-systolic").numerics, checkpoint=kept)
 
 
