@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
+from msgspec import structs
 
 from presilicon.cli.options import (
     SeedCount,
+    any_processor_option,
     clock_option,
     json_option,
     method_option,
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from presilicon.runs import Labels, Run, StoredRun
     from presilicon.study import EvaluateRequest
 
-_WITH_RESUME = {"resume", "jobs", "out", "as_json"}
+_WITH_RESUME = {"resume", "any_processor", "jobs", "out", "as_json"}
 """Options that may be combined with --resume; all others come from the run."""
 
 
@@ -80,6 +82,7 @@ _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
     metavar="[DESIGN=]FILE",
     help="Times of ops by another simulator or a profiler, in place of ours: see docs/simulation.md.",
 )
+@any_processor_option
 @click.option(
     "--checkpoint-every",
     type=click.IntRange(min=1),
@@ -137,6 +140,8 @@ def command(
         out = out.absolute()
         stored = load_run(out, resume)
         request = read_request(stored)
+        if options["any_processor"]:
+            request = structs.replace(request, any_processor=True)
     else:
         for name in ("designs", "workload"):
             if not options[name]:

@@ -80,6 +80,12 @@ numerics_option = click.option(
     help="Number formats in place of the design's own: see `presilicon list numerics`; or a TOML file of your own.",
 )
 
+any_processor_option = click.option(
+    "--any-processor",
+    is_flag=True,
+    help="Continue trainings that began on another kind of processor, whose bits differ; the result says so.",
+)
+
 clock_option = click.option(
     "--clock-ghz", type=float, help="Clock of the cycles in --times, in place of the design's own."
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from presilicon.base import MissingToolError, format_seconds, write_atomically
-from presilicon.cli.options import json_option, out_option, say_how_to_continue
+from presilicon.cli.options import any_processor_option, json_option, out_option, say_how_to_continue
 
 if TYPE_CHECKING:
     from presilicon.records import SweepResult
@@ -28,6 +28,7 @@ _LINE_S = 5.0
 @click.option("--resume", metavar="RUN", help="Continue this run; the same study continues by itself.")
 @click.option("--new", is_flag=True, help="Start again, even if the same study was run before.")
 @click.option("--sensitivity", is_flag=True, help="Say which figures of the technology tables would change a choice.")
+@any_processor_option
 @out_option
 @json_option
 def command(
@@ -37,6 +38,7 @@ def command(
     resume: str | None,
     new: bool,
     sensitivity: bool,
+    any_processor: bool,
     out: Path,
     as_json: bool,
 ) -> None:
@@ -52,7 +54,14 @@ def command(
       presilicon sweep examples/study.toml --on tcp://scheduler:8786
       presilicon sweep --resume latest
     """
-    from presilicon.study import SweepOptions, carry_out_sweep, read_study, read_study_of, with_sensitivity
+    from presilicon.study import (
+        SweepOptions,
+        carry_out_sweep,
+        read_study,
+        read_study_of,
+        with_any_processor,
+        with_sensitivity,
+    )
 
     if (study is None) == (resume is None):
         raise click.UsageError("give a STUDY.toml, or --resume RUN to continue one")
@@ -61,6 +70,8 @@ def command(
     file = read_study(study) if study is not None else read_study_of(out, str(resume))
     if sensitivity:
         file = with_sensitivity(file)
+    if any_processor:
+        file = with_any_processor(file)
     recorded: list[Run] = []
 
     def on_run(run: "Run", known: int) -> None:

@@ -123,6 +123,10 @@ class Machine(Extensible):
         """The memory that a step must fit in; None where there is no limit."""
         return None
 
+    def file_digests(self) -> dict[str, str]:
+        """Digests of the contents of the files that its price depends on, by field; the technology is not one."""
+        return {}
+
     @property
     def update_rule(self) -> UpdateRule:
         """Samples that an update uses, and its delay."""

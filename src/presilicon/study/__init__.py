@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         problem_of,
         schedule,
     )
-    from presilicon.study.search.file import StudyFile, read_study, with_sensitivity
+    from presilicon.study.search.file import StudyFile, read_study, with_any_processor, with_sensitivity
     from presilicon.study.search.sweep import SweepOptions, carry_out_sweep, read_study_of, sweep
     from presilicon.study.search.work import SweepProgress
 
@@ -120,5 +120,6 @@ __all__ = [
     "to_table",
     "train_watched",
     "where_started",
+    "with_any_processor",
     "with_sensitivity",
 ]

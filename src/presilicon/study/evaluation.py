@@ -197,7 +197,7 @@ def _key(event: EvaluationEvent) -> tuple[str, int, int]:
 def _open_run(plan: Plan, out: Path | None, request: EvaluateRequest | None, resumed: StoredRun | None) -> Run | None:
     """A new run under `out`, or the one that continues."""
     if resumed is not None:
-        return resume(resumed, plan.config())
+        return resume(resumed, plan.config(), any_processor=plan.any_processor)
     if out is None:
         return None
     run = create_run(out, "evaluate", plan.config(), seed=plan.seed)
@@ -319,7 +319,8 @@ class Study:
     def _checkpoint(self, folder: Path | None, design: Design, seed: int) -> Checkpoint | None:
         if folder is None:
             return None
-        return Checkpoint(folder / f"{file_stem(design.name)}-seed{seed}.safetensors", self.plan.checkpoint_every)
+        path = folder / f"{file_stem(design.name)}-seed{seed}.safetensors"
+        return Checkpoint(path, self.plan.checkpoint_every, self.plan.any_processor)
 
     def _instrument_task(self, design: Design, seed: int, directory: Path | None) -> InstrumentTask | None:
         """The design's instrument, if it watches this seed, with the duration of a step on the machine."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec import to_builtins
 
-from presilicon.base import ConfigError, MissingToolError, extensions_named_in, to_plain, torch
+from presilicon.base import ConfigError, MissingToolError, content_of, extensions_named_in, processor, to_plain, torch
 from presilicon.designs import Design
 from presilicon.records import ForeignTimes
 from presilicon.study.fairness import check_start
@@ -36,6 +36,8 @@ class Plan(NamedTuple):
     clock_ghz: float | None = None
     checkpoint_every: int | None = None
     """Evaluations between two checkpoints; None: as often as a small part of the time allows."""
+    any_processor: bool = False
+    """Whether trainings may continue that began on another kind of processor; the result says so."""
     strict: bool = False
     strict_coverage: bool = False
     sensitivity: bool = False
@@ -95,17 +97,44 @@ class Plan(NamedTuple):
 
     def config(self) -> dict[str, Any]:
         """The configuration that a run records, as plain data."""
-        times = {"times": to_builtins(self.times, enc_hook=str)} if self.times else {}
-        config = {
+        config: dict[str, Any] = {
             "designs": [design.to_plain() for design in self.designs],
             "technologies": [to_plain(design.technology) for design in self.designs],
             "workload": self.workload.describe(),
             "seeds": self.seeds,
             **({"max_seeds": self.max_seeds} if self.seeds == "auto" else {}),
             "device": self.device,
-        } | times
+            "processor": processor(self.device),
+        }
+        config |= self._inputs()
         extensions = extensions_named_in(json.dumps(config, default=str))
         return config | ({"extensions": extensions} if extensions else {})
+
+    def _inputs(self) -> dict[str, Any]:
+        """Files and options beside designs and workload that decide numbers, by their contents."""
+        inputs: dict[str, Any] = {}
+        if self.times:
+            given = self.times if isinstance(self.times, Mapping) else {self.designs[0].name: self.times}
+            inputs["times"] = {name: _times_content(times) for name, times in given.items()}
+        if self.clock_ghz is not None:
+            inputs["clock_ghz"] = self.clock_ghz
+        tables = {design.name: digests for design in self.designs if (digests := design.machine.file_digests())}
+        code = {design.name: self._code(design) for design in self.designs}
+        return inputs | ({"tables": tables} if tables else {}) | {"code": code}
+
+    def _code(self, design: Design) -> dict[str, str]:
+        """The content of what a design trains with, by part, as its checkpoints have it."""
+        from presilicon.emulation import TrainingRecord
+
+        code: dict[str, str] = TrainingRecord.of_design(design, self.workload).describe()["code"]
+        return code
+
+
+def _times_content(times: Times) -> Any:
+    """Times of a step as plain data, or the name of their file and the digest of its contents."""
+    if isinstance(times, ForeignTimes):
+        return to_builtins(times)
+    return {"file": Path(times).name, "content": content_of(Path(times)).digest[:16]}
 
 
 def plan_request(request: EvaluateRequest) -> Plan:
@@ -122,6 +151,7 @@ def plan_request(request: EvaluateRequest) -> Plan:
         times=request.times_by_design([design.name for design in designs]) or None,
         clock_ghz=request.clock_ghz,
         checkpoint_every=request.checkpoint_every,
+        any_processor=request.any_processor,
         strict=request.strict,
         strict_coverage=request.strict_coverage,
         sensitivity=request.sensitivity,

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from presilicon.base import ConfigError, json_text, located
+from presilicon.base import ConfigError, describe_processor, json_text, located
 from presilicon.designs import Design, load_recipe, recipe_label, vary_designs
 from presilicon.records import Direction
 from presilicon.runs import Run, StoredRun, resume_run
@@ -40,6 +40,7 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
     clock_ghz: float | None = None
     settings: tuple[str, ...] = ()
     checkpoint_every: int | None = None
+    any_processor: bool = False
     evaluate_every: int | None = None
     batch: int | None = None
     """Batch size; budget and evaluation interval keep their samples."""
@@ -174,15 +175,24 @@ def load_request(run: StoredRun) -> EvaluateRequest:
         raise ConfigError(f"{run.name} cannot be resumed: {REQUEST_FILE} cannot be read ({error})") from None
 
 
-def resume(run: StoredRun, config: dict[str, Any]) -> Run:
+def resume(run: StoredRun, config: dict[str, Any], *, any_processor: bool = False) -> Run:
     """Continue a run, if the configuration it was started with still equals `config`.
 
     Raises:
-        ConfigError: a design, the workload or its data has changed, another process owns the run, or the run's record
-            cannot be read.
+        ConfigError: a design, the workload or its data has changed, another process owns the run, the run's record
+            cannot be read, or it began on another kind of processor and that is not allowed.
     """
     if run.record is None:
         raise ConfigError(f"{run.name} cannot be resumed: {run.problem}")
+    then, now = run.record.config.get("processor"), config.get("processor")
+    if then != now:
+        if not any_processor:
+            raise ConfigError(
+                f"{run.name} cannot be resumed: it began on {describe_processor(then)}, and this is "
+                f"{describe_processor(now)}, on which libraries add in another order; --any-processor continues all the "
+                "same, and marks the result"
+            )
+        config = config | {"processor": then}
     return resume_run(run.path, run.record, config)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from presilicon.base import extensions_named_in, meaning, to_plain
 from presilicon.designs import Design
-from presilicon.emulation import HOPELESS_RULE
+from presilicon.emulation import HOPELESS_RULE, TrainingRecord
 from presilicon.records import EXACT_KINDS, Area, Arrival, Cost, Milestone, Result, SeedResult, Trace, metric_median
 from presilicon.runs import commit, identity_hash, versions
 from presilicon.simulation import MatchedTimes, area
@@ -47,7 +47,7 @@ def join_result(
     budget_steps = workload.max_steps
     memory_bytes = max([typical.memory_bytes, *(prices(facts).memory_bytes for facts in step_kinds)])
     budget_s, budget_j = budget_steps * typical.time_s, budget_steps * typical.energy_j
-    provenance = _provenance(design, workload, typical, design_area, [trace.seed for trace in traces], device)
+    provenance = _provenance(design, workload, typical, design_area, traces, device)
     return Result(
         name=design.name,
         workload=workload.name,
@@ -96,6 +96,9 @@ def _remarks(design: Design, workload: Workload, traces: Sequence[Trace], typica
     remarks, last = [], max(trace.steps for trace in traces)
     for step in sorted({change.from_step for change in design.numerics.schedule if change.from_step >= last}):
         remarks.append(f"the numerics from step {step} on were never in force: training ended after {last} steps")
+    kinds = sorted({kind for trace in traces for kind in trace.processors})
+    if len(kinds) > 1:
+        remarks.append(f"trained on unlike processors ({'; '.join(kinds)}): its bits are of no single one")
     if any(trace.is_rounded for trace in traces):
         remarks.append(f"with over {EXACT_KINDS} kinds of steps, densities are priced as the nearest of three digits")
     if typical.cores is not None:
@@ -156,7 +159,7 @@ def _milestone(arrivals: Sequence[Arrival]) -> Milestone:
 
 
 def _provenance(
-    design: Design, workload: Workload, typical: Cost, design_area: Area, seeds: list[int], device: str
+    design: Design, workload: Workload, typical: Cost, design_area: Area, traces: Sequence[Trace], device: str
 ) -> dict[str, Any]:
     plain = design.to_plain()
     technology = design.technology
@@ -164,7 +167,10 @@ def _provenance(
         "design": plain,
         "technology": to_plain(technology),
         "workload": workload.describe(),
-        "seeds": seeds,
+        "seeds": [trace.seed for trace in traces],
+        "processors": sorted({kind for trace in traces for kind in trace.processors}),
+        **({"tables": tables} if (tables := design.machine.file_digests()) else {}),
+        "code": TrainingRecord.of_design(design, workload, device=device).describe()["code"],
     }
     extensions = extensions_named_in(json.dumps(config, default=str))
     if extensions:
@@ -183,7 +189,7 @@ def _provenance(
         "versions": versions(),
         "meaning": meaning(),
         "commit": commit(),
-        "interval": interval_method(len(seeds)),
+        "interval": interval_method(len(traces)),
         "reach_probability": REACH,
         "expected_with_restarts": RESTARTS,
         "crossing": f"first of {workload.sustain} consecutive evaluations at the target or better, validation split; "

@@ -8,8 +8,9 @@ batch sizes what remains of the difference.
 """
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -275,23 +276,40 @@ class Efficiency:
         return KernelRate(group.fixed_us * factor, factor / group.reached)
 
 
-@cache
 def load_efficiency(name: str) -> Efficiency:
     """The efficiency of a card by the name of a shipped table, or by the path of a file.
 
     Raises:
         ConfigError: there is no such table, or it cannot be read.
     """
-    if not name:
-        return Efficiency()
-    shipped = files("presilicon.simulation.roofline") / "cards" / f"{name}.json"
     try:
-        content = shipped.read_bytes() if shipped.is_file() else read_file(Path(name), LARGEST_DATA, again=True)
+        status = Path(name).stat() if name and not _is_shipped(name) else None
+    except (OSError, ValueError):
+        status = None
+    return _load(name, None if status is None else (status.st_mtime_ns, status.st_size))
+
+
+def table_content(name: str) -> bytes:
+    """The text of a table, by the name of a shipped one or by the path of a file.
+
+    Raises:
+        ConfigError: there is no such table, or it cannot be read.
+    """
+    try:
+        return _shipped(name).read_bytes() if _is_shipped(name) else read_file(Path(name), LARGEST_DATA, again=True)
     except ConfigError:
         known = ", ".join(shipped_cards())
         raise ConfigError(
             f'machine.measured: no table "{name}"; shipped: {known}; or give the file of `presilicon characterize-gpu`'
         ) from None
+
+
+@lru_cache(maxsize=16)
+def _load(name: str, _stamp: tuple[int, int] | None) -> Efficiency:
+    """A card's efficiency; a file that was written again is read again."""
+    if not name:
+        return Efficiency()
+    content = table_content(name)
     try:
         table = msgspec.json.decode(content, type=MeasuredLayers)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -302,6 +320,15 @@ def load_efficiency(name: str) -> Efficiency:
             "times again (`presilicon characterize-gpu DESIGN --times times.json --out DIR`)"
         )
     return Efficiency(table)
+
+
+def _shipped(name: str) -> Traversable:
+    return files("presilicon.simulation.roofline") / "cards" / f"{name}.json"
+
+
+@cache
+def _is_shipped(name: str) -> bool:
+    return _shipped(name).is_file()
 
 
 def shipped_cards() -> Sequence[str]:

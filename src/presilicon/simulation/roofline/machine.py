@@ -1,5 +1,6 @@
 """The roofline machine: a real chip, as peaks, a bandwidth, and how far from them its ops were measured."""
 
+from hashlib import sha256
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -20,7 +21,7 @@ from presilicon.designs import (
 )
 from presilicon.formats import Format, MacUnit, parse
 from presilicon.records import Area
-from presilicon.simulation.roofline.efficiency import Peaks, load_efficiency
+from presilicon.simulation.roofline.efficiency import Peaks, load_efficiency, table_content
 
 Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -160,6 +161,10 @@ class RooflineMachine(
         """What limits its kernels."""
         tflops = {name: rate.tflops for name, rate in self.matrix.items()}
         return Peaks(memory_gb_s=self.memory_gb_s, issue=self.cores * self.core_ghz, tflops=tflops)
+
+    def file_digests(self) -> dict[str, str]:
+        """The table of measured layers."""
+        return {"measured": sha256(table_content(self.measured)).hexdigest()[:16]} if self.measured else {}
 
     @property
     def update_rule(self) -> UpdateRule:

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, structs
 
 from presilicon.base import LARGEST_DATA, ConfigError, read_file
 from presilicon.designs import Design, RooflineMachine
-from presilicon.simulation import MeasuredLayers, image_layout, load_efficiency
+from presilicon.simulation import MeasuredLayers, image_layout
 from presilicon.study.cards.benches import UNITS, Bench, CpuBench, CudaBench, Precision, processor
 from presilicon.study.cards.fitting import fit, fit_energy
 from presilicon.study.cards.layers import Layer
@@ -259,12 +259,10 @@ def describe_card(design: Design, card: CardTimes, path: Path) -> tuple[Design, 
     if not any(group.points for group in table.groups.values()):
         raise ConfigError(f"{len(card.times)} times of layers are too few: no group of kernels can be fitted")
     path.write_bytes(msgspec.json.encode(table))
-    load_efficiency.cache_clear()  # of an older file of that name
     machine = structs.replace(machine, measured=str(path.resolve()))
     error = None
     if card.powers:
         machine, powers, error = fit_energy(layers, card.powers, machine, card.static_w)
         table = structs.replace(table, powers=powers)
         path.write_bytes(msgspec.json.encode(table))
-        load_efficiency.cache_clear()
     return structs.replace(design, name=path.stem, machine=machine), table, error

@@ -5,11 +5,11 @@ import secrets
 import socket
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from presilicon.base import ConfigError, MissingToolError, RunFailedError, meaning
+from presilicon.base import ConfigError, MissingToolError, RunFailedError, describe_processor, meaning
 from presilicon.runs import versions
 from presilicon.study.search.engine import Outcome, attempt, registrations
 
@@ -49,7 +49,8 @@ class DaskEngine:
         MissingToolError: Dask is not installed here.
     """
 
-    def __init__(self, address: str, out: Path) -> None:
+    def __init__(self, address: str, out: Path, kind: Mapping[str, str] | None = None) -> None:
+        """`kind` is that of the processor which all workers must have, where it decides bits."""
         try:
             from distributed import Client
         except ImportError:
@@ -61,6 +62,7 @@ class DaskEngine:
             raise _no_answer(address, error) from None
         try:
             self._check(address, out)
+            self._check_processors(address, kind)
         except BaseException:
             self.close()
             raise
@@ -93,6 +95,20 @@ class DaskEngine:
                 has = f"has {', '.join(different)}" if installed else "has no presilicon"
                 raise ConfigError(f"--on {address}: worker {worker} {has}; install the same versions there")
         self._check_directory(address, out)
+
+    def _check_processors(self, address: str, kind: Mapping[str, str] | None) -> None:
+        """All workers must be of the same kind as this process, unless any may train."""
+        if kind is None:
+            return
+        device = "cuda" if "gpu" in kind else "cpu"
+        there = self._client.run(lambda name: __import__("presilicon.base").base.processor(name), device)
+        for worker, other in there.items():
+            if other != kind:
+                raise ConfigError(
+                    f"--on {address}: worker {worker} is {describe_processor(other)}, and this is "
+                    f"{describe_processor(kind)}: their trainings differ in bits; use workers of one kind, or set "
+                    "any_processor = true in [train] (--any-processor), which marks the result"
+                )
 
     def _check_directory(self, address: str, out: Path) -> None:
         """Every worker must see a file that is written here."""

@@ -48,6 +48,8 @@ class Training(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stop_hopeless: bool = False
     device: str = "cpu"
     checkpoint_every: Count | None = None
+    any_processor: bool = False
+    """Whether workers may be of unlike kinds of processors, whose bits differ; the result says so."""
 
 
 class Choosing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -206,6 +208,17 @@ def with_sensitivity(study: StudyFile) -> StudyFile:
     if study.choose is None:
         raise ConfigError("--sensitivity is about the choice of a design: add [choose] to the study")
     return replace(study, choose=replace(study.choose, sensitivity=True))
+
+
+def with_any_processor(study: StudyFile) -> StudyFile:
+    """The study with trainings on any kind of processor.
+
+    Raises:
+        ConfigError: it does not train.
+    """
+    if study.training is None:
+        raise ConfigError("--any-processor is about trainings: add [train] to the study")
+    return replace(study, train=replace(study.training, any_processor=True))
 
 
 def _beside(names: Iterable[Any], folder: Path, ending: str) -> tuple[Any, ...]:

@@ -1,5 +1,6 @@
 """Studies by file: opened, carried out or continued in a run directory, and their results."""
 
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -8,7 +9,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from presilicon.base import ConfigError, json_text, read_file, to_plain
+from presilicon.base import (
+    ConfigError,
+    describe_processor,
+    extensions_named_in,
+    json_text,
+    processor,
+    read_file,
+    to_plain,
+)
 from presilicon.designs import load_design
 from presilicon.records import Event, PointMeasure, PointRecord, Recommendation, SweepResult
 from presilicon.runs import (
@@ -27,11 +36,11 @@ from presilicon.study.idle import idle_remarks
 from presilicon.study.request import resume as resume_stored
 from presilicon.study.search.checks import check_study
 from presilicon.study.search.engine import Engine, LocalEngine
-from presilicon.study.search.file import StudyFile, map_files, read_study
+from presilicon.study.search.file import StudyFile, Training, map_files, read_study
 from presilicon.study.search.front import broken_limit, pareto_front
 from presilicon.study.search.table import PointTable
 from presilicon.study.search.work import GRAPHS, OnProgress, SweepWork
-from presilicon.workloads import load_workload
+from presilicon.workloads import Workload, load_workload
 
 _STAGES = ("simulated", "tried", "trained")
 STUDY_FILE, RECOMMENDATION_FILE = "study.json", "recommendation.json"
@@ -92,14 +101,14 @@ def carry_out_sweep(study: StudyFile, out: Path, options: SweepOptions) -> Sweep
     """Carry out a study, or continue it, in a run directory under `out`."""
     check_study(study)
     stored = _stored_run(study, out, options)
-    if stored is not None and stored.status == "finished":
+    if stored is not None and stored.status == "finished" and _is_of_this_processor(stored, study):
         result = read_sweep(stored.path, study)
         if not _lacks_sensitivity(study, result):
             return result
     with closing(_engine(study, out, options)) as engine:
         config = study_config(study)
         if stored is not None:
-            run = resume_stored(stored, config)
+            run = resume_stored(stored, config, any_processor=_takes_any_processor(study))
         else:
             run = create_run(out, "sweep", config, seed=study.search.seed)
             with suppress(ConfigError):  # a name that cannot be a label
@@ -117,6 +126,21 @@ def carry_out_sweep(study: StudyFile, out: Path, options: SweepOptions) -> Sweep
             if options.write_report is not None:
                 options.write_report(run, result)
         return result
+
+
+def _takes_any_processor(study: StudyFile) -> bool:
+    return study.training is not None and study.training.any_processor
+
+
+def _is_of_this_processor(stored: StoredRun, study: StudyFile) -> bool:
+    """Whether the result of a study is shown as it is: another kind of processor would give it other bits."""
+    then = stored.record.config.get("processor") if stored.record else None
+    if study.training is None or _takes_any_processor(study) or then == processor(study.training.device):
+        return True
+    raise ConfigError(
+        f"{stored.name} is this study, trained on {describe_processor(then)}; here it would have other bits: "
+        "any_processor = true in [train] (--any-processor) shows it all the same, and --new trains it here"
+    )
 
 
 def read_study_of(out: Path, name: str) -> StudyFile:
@@ -157,6 +181,8 @@ def study_config(study: StudyFile) -> dict[str, Any]:
     plain = msgspec.to_builtins(study)
     if plain["choose"] is not None:
         del plain["choose"]["sensitivity"]  # it adds to the result and changes nothing in it
+    if plain["train"] is not None:
+        del plain["train"]["any_processor"]  # results say themselves what they were trained on
     plain["designs"] = [Path(name).name for name in study.designs]
     plain["workloads"] = [Path(name).name for name in study.workloads]
     hashes: list[str] = []
@@ -166,13 +192,27 @@ def study_config(study: StudyFile) -> dict[str, Any]:
         return Path(file).name
 
     plain["vary"] = map_files(plain["vary"], name_of)
-    return {
+    workloads = {name: load_workload(name) for name in study.workloads}
+    tables = {design.name: digests for design in designs if (digests := design.machine.file_digests())}
+    config = {
         "study": plain,
         **({"files": hashes} if hashes else {}),
         "designs": [design.to_plain() for design in designs],
         "technologies": [to_plain(design.technology) for design in designs],
-        "workloads": [load_workload(name).describe() for name in study.workloads],
+        **({"tables": tables} if tables else {}),
+        "workloads": [workload.describe() for workload in workloads.values()],
     }
+    extensions = extensions_named_in(json.dumps(config, default=str))
+    config |= {"extensions": extensions} if extensions else {}
+    return config | ({} if study.training is None else _trained_with(study.training, workloads))
+
+
+def _trained_with(training: Training, workloads: Mapping[str, Workload]) -> dict[str, Any]:
+    """The data of a study that trains, by their contents, and the kind of processor."""
+    from presilicon.study.seeds import load_splits
+
+    data = {Path(name).name: load_splits(workload)[1].digest[:16] for name, workload in workloads.items()}
+    return {"data": data, "processor": processor(training.device)}
 
 
 def _stored_run(study: StudyFile, out: Path, options: SweepOptions) -> StoredRun | None:
@@ -184,10 +224,14 @@ def _stored_run(study: StudyFile, out: Path, options: SweepOptions) -> StoredRun
         return stored
     if options.new:
         return None
-    wanted = identity_hash(study_config(study))
+    config = study_config(study)
     for stored in reversed(list_runs(out)):
         record = stored.record
-        if record and record.kind == "sweep" and (record.config_hash, record.versions) == (wanted, versions()):
+        if record is None or record.kind != "sweep" or record.versions != versions():
+            continue
+        # One that began on another kind of processor is found, and refused by name unless that is allowed.
+        own = config | ({"processor": record.config["processor"]} if "processor" in record.config else {})
+        if record.config_hash == identity_hash(own):
             if stored.status == "running":
                 raise ConfigError(f"this study is running already, as {stored.name}; to start another, use --new")
             return stored
@@ -198,7 +242,9 @@ def _engine(study: StudyFile, out: Path, options: SweepOptions) -> Engine:
     if options.on is not None:
         from presilicon.study.search.cluster import DaskEngine
 
-        return DaskEngine(options.on, out)
+        training = study.training
+        is_mixed = training is None or training.any_processor
+        return DaskEngine(options.on, out, None if is_mixed else processor(training.device))
     return LocalEngine(options.jobs or os.cpu_count() or 1)
 
 

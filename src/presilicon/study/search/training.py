@@ -47,7 +47,7 @@ def train_point(task: TrainTask) -> Event:
 
 def _seed_task(design: Design, workload: Workload, training: Training, seed: int, path: Path) -> SeedTask:
     record = TrainingRecord.of_design(design, workload, seed=seed, device=training.device)
-    return SeedTask(design.name, record, Checkpoint(path, training.checkpoint_every))
+    return SeedTask(design.name, record, Checkpoint(path, training.checkpoint_every, training.any_processor))
 
 
 class TrainedPoint(NamedTuple):
@@ -110,6 +110,7 @@ def plan_of(designs: Sequence[Design], workload: Workload, training: Training, *
         seed=training.seed,
         device=training.device,
         checkpoint_every=training.checkpoint_every,
+        any_processor=training.any_processor,
         sensitivity=sensitivity,
     )
 
