@@ -15,7 +15,7 @@ from presilicon.base.config import (
     to_toml,
     write_out,
 )
-from presilicon.base.content import Content, content_of
+from presilicon.base.content import Content, content_of, is_installed
 from presilicon.base.errors import (
     UNREADABLE,
     ConfigError,
@@ -115,6 +115,7 @@ __all__ = [
     "format_number",
     "format_percent",
     "format_seconds",
+    "is_installed",
     "joules_scale",
     "json_text",
     "located",

@@ -142,7 +142,7 @@ class _Walk:
         return own
 
     def _function(self, function: types.FunctionType, where: str) -> str:
-        if _is_installed(function.__module__):
+        if is_installed(function.__module__):
             return _hashed("function", _package(function.__module__), _qualified(function))
         self.modules.add(function.__module__)
         state = {name: part for name, part in vars(function).items() if name != "__wrapped__"}
@@ -206,7 +206,7 @@ class _Walk:
         return _hashed("builtin", name, self.digest(owner, where))
 
     def _class(self, kind: type, where: str) -> str:
-        if _is_installed(kind.__module__):
+        if is_installed(kind.__module__):
             return _hashed("class", _package(kind.__module__), _qualified(kind))
         self.modules.add(kind.__module__)
         members = [
@@ -220,7 +220,7 @@ class _Walk:
 
     def _module(self, module: types.ModuleType, names: Iterable[str] | None, where: str) -> str:
         """The parts of a module that code uses; all of them where `names` is None."""
-        if _is_installed(module.__name__):
+        if is_installed(module.__name__):
             return _hashed("module", _package(module.__name__), module.__name__)
         self.modules.add(module.__name__)
         space = {name: part for name, part in vars(module).items() if not name.startswith("__")}
@@ -311,7 +311,7 @@ def _imported(name: str, level: int, space: Mapping[str, Any]) -> types.ModuleTy
     package = space.get("__package__") or ""
     try:
         full = f"{'.'.join(package.split('.')[: len(package.split('.')) - level + 1])}.{name}" if level else name
-        if _is_installed(full.strip(".")) and full not in sys.modules:
+        if is_installed(full.strip(".")) and full not in sys.modules:
             return None
         return import_module(full.strip("."))
     except Exception:
@@ -324,7 +324,7 @@ def _libraries() -> tuple[str, ...]:
     return tuple({paths[name] + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
-def _is_installed(module: str | None) -> bool:
+def is_installed(module: str | None) -> bool:
     """Whether a module belongs to Python, to an installed package, or to this one: a version says what it computes."""
     top = (module or "builtins").partition(".")[0]
     if top == "__main__":

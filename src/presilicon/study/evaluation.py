@@ -27,6 +27,7 @@ from presilicon.records import (
 )
 from presilicon.runs import Run, StoredRun, create_run
 from presilicon.simulation import MatchedTimes
+from presilicon.study.engine import OnEvent
 from presilicon.study.fairness import check_strict, compare_all, fairness, strict_problems
 from presilicon.study.idle import idle_in_results
 from presilicon.study.instrumented import InstrumentTask, check_instrument
@@ -36,7 +37,7 @@ from presilicon.study.plan import Plan, Times
 from presilicon.study.prices import StepGraphs, StepPrices, with_methods
 from presilicon.study.request import EvaluateRequest, checkpoint_folder, resume, write_request
 from presilicon.study.results import join_result, price_seeds
-from presilicon.study.seeds import OnEvent, SeedTask, train_seeds
+from presilicon.study.seeds import SeedTask, train_seeds
 from presilicon.study.sensitivity import sensitivity
 from presilicon.study.times import match_designs
 from presilicon.workloads import Workload, load_workload

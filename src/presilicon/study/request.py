@@ -189,8 +189,8 @@ def resume(run: StoredRun, config: dict[str, Any], *, any_processor: bool = Fals
         if not any_processor:
             raise ConfigError(
                 f"{run.name} cannot be resumed: it began on {describe_processor(then)}, and this is "
-                f"{describe_processor(now)}, on which libraries add in another order; --any-processor continues all the "
-                "same, and marks the result"
+                f"{describe_processor(now)}, on which libraries add in another order; --any-processor continues all "
+                "the same, and marks the result"
             )
         config = config | {"processor": then}
     return resume_run(run.path, run.record, config)

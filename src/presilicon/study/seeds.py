@@ -1,19 +1,12 @@
 """Training runs of many seeds and designs, in worker processes or in this one."""
 
-import multiprocessing
-import os
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from msgspec import structs
 
-from presilicon.base import ConfigError, Content, RunFailedError, content_of
+from presilicon.base import ConfigError, Content, content_of
 from presilicon.emulation import (
     Checkpoint,
     PassOn,
@@ -27,7 +20,6 @@ from presilicon.emulation import (
 from presilicon.records import (
     Evaluation,
     EvaluationEvent,
-    Event,
     Finding,
     FindingEvent,
     InstrumentEvent,
@@ -36,14 +28,9 @@ from presilicon.records import (
     SeedRestored,
     Trace,
 )
+from presilicon.study.engine import LocalEngine, OnEvent, emit
 from presilicon.study.instrumented import InstrumentTask, instrument_of
-from presilicon.study.processes import prepare_worker, process_context, starting_workers
-from presilicon.workloads import Splits, Workload, files_of, load_file, resident_pair, splits_digest, workload_errors
-
-OnEvent = Callable[[Event], None]
-
-PRELOAD = (__name__, "torch._dynamo", "presilicon.formats.kernels.cpu_passes")
-"""Modules that a training needs; optimizers import torch._dynamo at their first step."""
+from presilicon.workloads import Splits, Workload, files_of, resident_pair, splits_digest, workload_errors
 
 
 class SeedTask(NamedTuple):
@@ -67,100 +54,23 @@ def train_seeds(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list
     while Python prepares the next. `on_event` is called in this process with evaluations and finished seeds as they
     happen, and with seeds that had already finished in their checkpoints (`SeedRestored`).
     """
-    if jobs <= 1 or len(tasks) <= 1 or tasks[0].record.device != "cpu":
-        return _train_here(tasks, jobs, on_event)
-    tasks = [task._replace(expected=task.record.describe()) for task in tasks]
-    return _train_in_processes(tasks, min(jobs, len(tasks)), on_event)
-
-
-def _train_here(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list[Trace]:
     if jobs <= 1 or len(tasks) <= 1:
         return [run_seed(task, on_event) for task in tasks]
-    return take_turns([partial(run_seed, task, on_event) for task in tasks], tasks[0].record.device, jobs)
-
-
-def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list[Trace]:
-    context = process_context(PRELOAD)
-    events = context.Queue()
-    listener = _Listener(events, on_event)
-    listener.start()
-    before = set(multiprocessing.active_children())
+    if tasks[0].record.device != "cpu":
+        return take_turns([partial(run_seed, task, on_event) for task in tasks], tasks[0].record.device, jobs)
     files = tuple({file for task in tasks for file in files_of(task.record.workload)})
-    arguments = (events, files, dict(os.environ))
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=start_worker, initargs=arguments)
-    patience_s: float | None = 5.0
-    try:
-        with starting_workers():
-            futures = [pool.submit(_run_in_worker, task) for task in tasks]
-        _wait(futures, listener)
-        traces = [future.result() for future in futures]
-        patience_s = None  # every event arrives, however slowly they are passed on
-    except BrokenProcessPool:
-        raise RunFailedError("a worker process died (out of memory, perhaps); try fewer with --jobs 1") from None
-    except BaseException:
-        for child in set(multiprocessing.active_children()) - before:
-            child.terminate()
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-        events.put(None)
-        # A terminated worker may have died holding the queue's lock; then the last events are not worth waiting for.
-        events.cancel_join_thread()
-        listener.join(patience_s)
-    listener.check()
-    return traces
+    engine = LocalEngine(jobs, files=files, on_event=on_event)
+    sent = [(number, task._replace(expected=task.record.describe())) for number, task in enumerate(tasks)]
+    traces: dict[int, Trace] = {}
+    for outcome in engine.run(_run_in_worker, sent):
+        if outcome.failure is not None:
+            raise outcome.failure
+        traces[outcome.task[0]] = outcome.result
+    return [traces[number] for number in range(len(tasks))]
 
 
-def _wait(futures: Sequence[Future[Trace]], listener: "_Listener") -> None:
-    """Wait for all futures; the first failure, of a run or of recording it, is raised at once."""
-    pending = set(futures)
-    while pending:
-        done, pending = wait(pending, timeout=0.2, return_when=FIRST_EXCEPTION)
-        listener.check()
-        for future in done:
-            future.result()
-
-
-class _Listener(threading.Thread):
-    """Passes on the workers' events in this process; after an error it keeps emptying the queue."""
-
-    def __init__(self, events: Any, on_event: OnEvent) -> None:
-        super().__init__(daemon=True)
-        self._error: Exception | None = None
-        self._events = events
-        self._on_event = on_event
-
-    def run(self) -> None:
-        """Pass on events until None arrives."""
-        while (event := self._events.get()) is not None:
-            if self._error is None:
-                try:
-                    self._on_event(event)
-                except Exception as error:
-                    self._error = error
-
-    def check(self) -> None:
-        """Raise the error that occurred while events were passed on."""
-        if self._error is not None:
-            raise RunFailedError(f"the run could not be recorded: {self._error}") from self._error
-
-
-_events: Any = None
-
-
-def start_worker(events: Any, files: tuple[tuple[Path, str], ...], environment: Mapping[str, str]) -> None:
-    """Prepare a worker process: where its events go, the files that tasks refer to, and the environment."""
-    global _events
-    _events = events
-    prepare_worker(environment)
-    torch.set_num_threads(1)
-    # The tasks refer to functions in these files, which no import would find.
-    for file, shown in files:
-        load_file(file, shown)
-
-
-def _run_in_worker(task: SeedTask) -> Trace:
-    return run_seed(task, _events.put)
+def _run_in_worker(task: tuple[int, SeedTask]) -> Trace:
+    return run_seed(task[1], emit)
 
 
 def run_seed(task: SeedTask, on_event: OnEvent, on_wait: PassOn = lambda: None) -> Trace:

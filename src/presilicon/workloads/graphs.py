@@ -2,14 +2,14 @@
 
 import hashlib
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from typing import Any
 
 import msgspec
 
-from presilicon.base import RunFailedError, cache_directory, write_atomically
+from presilicon.base import RunFailedError, cache_directory, content_of, write_atomically
 from presilicon.records import StepGraph
 from presilicon.workloads.workload import Workload
 
@@ -54,33 +54,12 @@ def _write(name: str, graph: StepGraph) -> None:
 
 def _name(workload: Workload, batch_size: int | None) -> str | None:
     """The hash of everything that the captured step depends on; None if it cannot be known."""
-    parts = (workload.model, workload.loss, workload.optimizer, workload.example, workload.data)
-    try:
-        spelled = [_spell(part) for part in parts]
-    except TypeError:
+    contents = [content_of(getattr(workload, part)) for part in ("model", "loss", "optimizer", "example", "data")]
+    if any(content.unknown or content.modules for content in contents):
         return None
-    facts = [workload.name, workload.accumulate, batch_size or workload.batch_size, *spelled, *_origins()]
+    facts = [workload.name, workload.accumulate, batch_size or workload.batch_size, *_origins()]
+    facts += [content.digest for content in contents]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
-
-
-def _spell(value: Any) -> str:
-    """Functions and classes of the package, and plain values, as text.
-
-    Raises:
-        TypeError: it is something else.
-    """
-    if value is None or isinstance(value, bool | int | float | str):
-        return repr(value)
-    if isinstance(value, tuple | list):
-        return f"[{', '.join(map(_spell, value))}]"
-    if isinstance(value, partial):
-        keywords = sorted(f"{key}={_spell(part)}" for key, part in value.keywords.items())
-        return f"{_spell(value.func)}({', '.join([*map(_spell, value.args), *keywords])})"
-    if callable(value):
-        module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "<")
-        if module.startswith("presilicon.workloads.") and "<" not in name:
-            return f"{module}:{name}"
-    raise TypeError(f"{value!r} has no name in this package")
 
 
 @lru_cache(maxsize=1)

@@ -6,13 +6,14 @@ from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
 from hashlib import sha256
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib import invalidate_caches
+from importlib.util import cache_from_source, module_from_spec, spec_from_file_location
 from pathlib import Path
 from re import sub
 from traceback import extract_tb
 from types import ModuleType
 
-from presilicon.base import ConfigError, PresiliconError, RunFailedError, read_file
+from presilicon.base import ConfigError, PresiliconError, RunFailedError, is_installed, read_file
 from presilicon.workloads.settings.metric import Metric
 from presilicon.workloads.workload import Workload
 
@@ -22,12 +23,15 @@ _files: dict[Path, str] = {}
 _modules: dict[str, Path] = {}
 """Path of each loaded module's file."""
 
+_helpers: dict[str, dict[str, tuple[Path, tuple[int, int]]]] = {}
+"""Modules of the user's that each loaded file may have imported: their files as they were then."""
+
 
 def load_file(file: str | Path, shown: str | None = None) -> Workload:
     """The workload in a Python file: its variable `workload`, or the result of its function `workload`.
 
-    The file is run once, as a module whose name ends in a digest of its text, so that descriptions of the workload
-    distinguish versions of the file. It may import modules from its folder. Messages call it `shown`.
+    The file is run once, as a module whose name ends in a digest of its text. It may import modules from its folder; it
+    is run again when it or one of them has changed. Messages call it `shown`.
 
     Raises:
         ConfigError: there is no such file, it cannot be run, or it has no workload; with the line if it is known.
@@ -40,6 +44,7 @@ def load_file(file: str | Path, shown: str | None = None) -> Workload:
     resolved = path.resolve()
     _files[resolved] = shown or str(file)
     name = f"{sub(r'[^A-Za-z0-9_]', '_', path.stem)}_{sha256(text).hexdigest()[:8]}"
+    _forget_changed(name)
     with workload_errors(as_config=True):
         workload = getattr(sys.modules.get(name) or _run(resolved, name), "workload", None)
         workload = workload() if callable(workload) else workload
@@ -81,6 +86,28 @@ def workload_errors(*, as_config: bool = False) -> Iterator[None]:
         raise kind(f"{location}: {text}") from error
 
 
+def _forget_changed(name: str) -> None:
+    """Let Python import a file's modules again, and run the file again, if one of them has changed since."""
+    helpers = _helpers.get(name, {})
+    if all(_stamp(file) == stamp for file, stamp in helpers.values()):
+        return
+    for module, (file, _) in helpers.items():
+        sys.modules.pop(module, None)
+        # Python tells versions of a file apart by size and second, which an edit can leave the same.
+        Path(cache_from_source(str(file))).unlink(missing_ok=True)
+    sys.modules.pop(name, None)
+    invalidate_caches()
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    """Time and size of a file, by which versions differ."""
+    try:
+        status = file.stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
+
+
 def _run(path: Path, name: str) -> ModuleType:
     if str(path.parent) not in sys.path:
         # At the end, because a file in that folder must not hide a module of the same name.
@@ -90,6 +117,7 @@ def _run(path: Path, name: str) -> ModuleType:
     assert spec.loader is not None
     module = module_from_spec(spec)
     vars(module)["__stem__"] = path.stem
+    before = set(sys.modules)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -97,6 +125,11 @@ def _run(path: Path, name: str) -> ModuleType:
         del sys.modules[name]
         raise
     _modules[name] = path
+    known = {helper for helpers in _helpers.values() for helper in helpers}
+    for imported in (sys.modules.keys() - before - {name}) | known:
+        file = getattr(sys.modules.get(imported), "__file__", None)
+        if file is not None and not is_installed(imported):
+            _helpers.setdefault(name, {})[imported] = Path(file), _stamp(Path(file))
     return module
 
 

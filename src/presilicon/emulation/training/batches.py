@@ -181,8 +181,8 @@ def run_model(model: nn.Module, workload: Workload, inputs: Tensor) -> Any:
         raise ConfigError(f'workload "{workload.name}": the model cannot take inputs of {given} ({error})') from error
     if written(inputs) != before:
         warnings.warn(
-            f'workload "{workload.name}": the model writes into its input in place; here it gets a copy of the data, but '
-            "it may spoil them elsewhere: let its first op make a new tensor",
+            f'workload "{workload.name}": the model writes into its input in place; here it gets a copy of the data, '
+            "but elsewhere it may spoil them: let its first op make a new tensor",
             WrittenInputWarning,
             stacklevel=2,
         )

@@ -157,19 +157,15 @@ class PricedStep(NamedTuple):
     prices: StepPrices
 
 
-_workloads: dict[str, Workload] = {}
 _graphs: dict[str, StepGraphs] = {}
 
 
 def load_point_workload(point: Point, training: Training | None = None) -> Workload:
-    """The workload of a point, as it is trained; points with the same options share one."""
+    """The workload of a point, as it is trained."""
     options = {name: point.values[name] for name in OPTIONS if name in point.values}
     trained = {} if training is None else {name: getattr(training, name) for name in _TRAINING_OPTIONS}
     request = EvaluateRequest(designs=(), workload=point.workload, **options, **trained)
-    key = config_hash(request)
-    if key not in _workloads:
-        _workloads[key] = request.load_workload(trains=training is not None)[0]
-    return _workloads[key]
+    return request.load_workload(trains=training is not None)[0]
 
 
 def step_graphs(point: Point, design: Design, folder: Path) -> StepGraphs:

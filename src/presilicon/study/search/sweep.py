@@ -32,10 +32,10 @@ from presilicon.runs import (
     versions,
     write_labels,
 )
+from presilicon.study.engine import Engine, LocalEngine
 from presilicon.study.idle import idle_remarks
 from presilicon.study.request import resume as resume_stored
 from presilicon.study.search.checks import check_study
-from presilicon.study.search.engine import Engine, LocalEngine
 from presilicon.study.search.file import StudyFile, Training, map_files, read_study
 from presilicon.study.search.front import broken_limit, pareto_front
 from presilicon.study.search.table import PointTable
@@ -240,11 +240,11 @@ def _stored_run(study: StudyFile, out: Path, options: SweepOptions) -> StoredRun
 
 def _engine(study: StudyFile, out: Path, options: SweepOptions) -> Engine:
     if options.on is not None:
-        from presilicon.study.search.cluster import DaskEngine
+        from presilicon.study.cluster import DaskEngine
 
         training = study.training
-        is_mixed = training is None or training.any_processor
-        return DaskEngine(options.on, out, None if is_mixed else processor(training.device))
+        is_alike = training is not None and not training.any_processor
+        return DaskEngine(options.on, out, processor(training.device) if training is not None and is_alike else None)
     return LocalEngine(options.jobs or os.cpu_count() or 1)
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from presilicon.base import ConfigError, RunFailedError
 from presilicon.records import Event, PointRecord, Recommendation, SeedRestored
 from presilicon.runs import Run
+from presilicon.study.engine import Engine, LocalEngine
 from presilicon.study.search.checks import nearest_miss
-from presilicon.study.search.engine import Engine, LocalEngine
 from presilicon.study.search.file import StudyFile
 from presilicon.study.search.front import broken_limit
 from presilicon.study.search.points import Point, SimulateTask, price_point, simulate_points, study_points

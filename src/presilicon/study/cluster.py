@@ -11,7 +11,7 @@ from typing import Any
 
 from presilicon.base import ConfigError, MissingToolError, RunFailedError, describe_processor, meaning
 from presilicon.runs import versions
-from presilicon.study.search.engine import Outcome, attempt, registrations
+from presilicon.study.engine import Outcome, attempt, registrations
 
 TIMEOUT_S = 10
 LOOK_S = 5.0
@@ -147,7 +147,9 @@ class DaskEngine:
                 try:
                     yield Outcome(task, *future.result())
                 except KilledWorker:
-                    yield Outcome(task, error="its workers died (out of memory, perhaps)", is_lost=True)
+                    yield Outcome(
+                        task, failure=RunFailedError("its workers died (out of memory, perhaps)"), is_lost=True
+                    )
                 except CancelledError:
                     raise RunFailedError(
                         "the Dask scheduler went away; the same command continues when it is back"

@@ -7,7 +7,7 @@ import pytest
 
 from presilicon.base import ConfigError
 from presilicon.formats import NAMED_FORMATS, NAMED_UNITS, ProcessingUnit, UserFormat
-from presilicon.study.search.engine import LocalEngine, registrations
+from presilicon.study.engine import LocalEngine, registrations
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 import presilicon as ps
 from presilicon.base import ConfigError, MissingToolError
 from presilicon.runs import list_runs
-from presilicon.study.search import cluster as clusters
+from presilicon.study import cluster as clusters
 from presilicon.study.search.table import read_points
 
 distributed = pytest.importorskip("distributed")
@@ -111,7 +111,7 @@ def test_workers_are_checked_before_the_first_run(cluster, tmp_path, monkeypatch
         ps.sweep(STUDY, out=tmp_path / "runs", on=cluster.address)
     cluster.add_worker()
     cluster.wait_for_workers(1)
-    monkeypatch.setattr("presilicon.study.search.cluster.versions", lambda: {"presilicon": "9.9"})
+    monkeypatch.setattr("presilicon.study.cluster.versions", lambda: {"presilicon": "9.9"})
     with pytest.raises(ConfigError, match=r"worker tcp://.* has presilicon .*, here 9.9; install the same versions"):
         ps.sweep(STUDY, out=tmp_path / "runs", on=cluster.address)
     assert not (tmp_path / "runs").exists()

@@ -1,0 +1,230 @@
+"""Where the tasks of a study run: in this process, or in processes on local cores. `cluster` has Dask's workers."""
+
+import multiprocessing
+import os
+import pickle
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from presilicon.base import ConfigError, PresiliconError, RunFailedError
+from presilicon.formats import NAMED_FORMATS, NAMED_UNITS, UserFormat
+from presilicon.records import Event
+from presilicon.study.processes import prepare_worker, process_context, starting_workers
+from presilicon.workloads import load_file
+
+OnEvent = Callable[[Event], None]
+Files = tuple[tuple[Path, str], ...]
+"""Files of the user's that tasks refer to, as `workloads.files_of` lists them."""
+
+MOST_DEATHS = 3
+"""Worker processes that may die before a study gives up."""
+PRELOAD = ("presilicon.study.seeds", "torch._dynamo", "presilicon.formats.kernels.cpu_passes")
+"""Modules that a training needs; optimizers import torch._dynamo at their first step."""
+
+
+class Outcome(NamedTuple):
+    """A finished task: its result, or the error by which it failed."""
+
+    task: Any
+    result: Any = None
+    failure: PresiliconError | None = None
+    is_lost: bool = False
+    """Whether its workers died, so that another attempt may succeed."""
+
+    @property
+    def error(self) -> str:
+        """The message of the failure on one line; empty if there is none."""
+        return "" if self.failure is None else " ".join(str(self.failure).split())
+
+
+class Engine(Protocol):
+    """Runs tasks on workers; a worker that dies costs only the work since its last checkpoint."""
+
+    @property
+    def workers(self) -> int:
+        """Tasks that run at the same time."""
+        ...
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any], *, trains: bool = True) -> Iterator[Outcome]:
+        """Outcomes as tasks finish, each exactly once; tasks that do not train need no torch."""
+        ...
+
+    def close(self) -> None:
+        """Release the workers."""
+        ...
+
+
+def registrations(dumps: Callable[[Any], bytes] = pickle.dumps) -> bytes:
+    """The formats and processing units that were registered in this process, for workers; empty if there are none.
+
+    Raises:
+        ConfigError: their functions cannot be sent to another process.
+    """
+    formats = {name: fmt for name, fmt in NAMED_FORMATS.items() if isinstance(fmt, UserFormat)}
+    if not formats and not NAMED_UNITS:
+        return b""
+    try:
+        return dumps((formats, dict(NAMED_UNITS)))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ConfigError(
+            f"registered formats and units cannot be sent to workers ({error}): define their functions at the top "
+            "level of a file, or give jobs=1"
+        ) from None
+
+
+_registered = b""
+
+
+def _register(registered: bytes) -> None:
+    global _registered
+    if registered != _registered:
+        formats, units = pickle.loads(registered)
+        NAMED_FORMATS.update(formats)
+        NAMED_UNITS.update(units)
+        _registered = registered
+
+
+def attempt(function: Callable[[Any], Any], task: Any, registered: bytes = b"") -> tuple[Any, PresiliconError | None]:
+    """The result of a task, or the error that its user can act on.
+
+    `registered` are the formats and units of the process that sent the task.
+    """
+    try:
+        if registered:
+            _register(registered)
+        return function(task), None
+    except PresiliconError as error:
+        return None, error
+
+
+_events: Any = None
+"""In a worker: the queue by which its events reach the process that started it."""
+
+
+def start_worker(events: Any, files: Files, environment: Mapping[str, str]) -> None:
+    """Prepare a worker process: where its events go, the files that tasks refer to, and the environment."""
+    global _events
+    _events = events
+    prepare_worker(environment)
+    # The tasks refer to functions in these files, which no import would find.
+    for file, shown in files:
+        load_file(file, shown)
+
+
+def emit(event: Event) -> None:
+    """Pass an event on to the process that started this worker, if it listens."""
+    if _events is not None:
+        _events.put(event)
+
+
+class LocalEngine:
+    """Processes on this machine, or this process alone for one job."""
+
+    def __init__(self, jobs: int, *, files: Files = (), on_event: OnEvent | None = None) -> None:
+        """`on_event` is called in this process with what workers `emit`; `files` are those that tasks refer to."""
+        self.workers = jobs
+        self._files, self._on_event = files, on_event
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any], *, trains: bool = True) -> Iterator[Outcome]:
+        """Outcomes as tasks finish; those of a worker that died are given to another."""
+        if self.workers <= 1 or len(tasks) <= 1:
+            for task in tasks:
+                yield Outcome(task, *attempt(function, task))
+            return
+        waiting = dict(enumerate(tasks))
+        for _ in range(MOST_DEATHS):
+            try:
+                for number, outcome in self._run_pool(function, waiting, trains):
+                    del waiting[number]
+                    yield outcome
+                return
+            except BrokenProcessPool:
+                continue
+        raise RunFailedError(
+            f"worker processes died {MOST_DEATHS} times (out of memory, perhaps): try fewer with --jobs 1; what has "
+            "finished is kept"
+        )
+
+    def _run_pool(
+        self, function: Callable[[Any], Any], tasks: dict[int, Any], trains: bool
+    ) -> Iterator[tuple[int, Outcome]]:
+        # Torch is loaded by a server once, or not at all, which is sooner than loading it.
+        context = process_context(PRELOAD) if trains else multiprocessing.get_context("spawn")
+        events = None if self._on_event is None else context.Queue()
+        listener = None if self._on_event is None else _Listener(events, self._on_event)
+        before = set(multiprocessing.active_children())
+        pool = ProcessPoolExecutor(
+            min(self.workers, len(tasks)),
+            mp_context=context,
+            initializer=start_worker,
+            initargs=(events, self._files, dict(os.environ)),
+        )
+        has_finished = False
+        try:
+            registered = registrations()
+            with starting_workers():
+                futures = {pool.submit(attempt, function, task, registered): number for number, task in tasks.items()}
+            for future in _as_completed(futures, listener):
+                number = futures[future]
+                yield number, Outcome(tasks[number], *future.result())
+            has_finished = True
+        except BaseException:
+            for child in set(multiprocessing.active_children()) - before:
+                child.terminate()
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+            if listener is not None:
+                # After the end every event arrives, however slowly they are passed on. A terminated worker may have
+                # died holding the queue's lock; then the last ones are not worth waiting for.
+                listener.end(None if has_finished else 5.0)
+        if listener is not None:
+            listener.check()
+
+    def close(self) -> None:
+        """There is nothing to release: processes end with each stage."""
+
+
+def _as_completed(futures: Mapping[Future[Any], int], listener: "_Listener | None") -> Iterator[Future[Any]]:
+    """The futures as they finish; an error in passing on events is raised at once."""
+    pending = set(futures)
+    while pending:
+        done, pending = wait(pending, timeout=None if listener is None else 0.2, return_when=FIRST_COMPLETED)
+        if listener is not None:
+            listener.check()
+        yield from done
+
+
+class _Listener(threading.Thread):
+    """Passes on the workers' events in this process; after an error it keeps emptying the queue."""
+
+    def __init__(self, events: Any, on_event: OnEvent) -> None:
+        super().__init__(daemon=True)
+        self._error: Exception | None = None
+        self._events = events
+        self._on_event = on_event
+        self.start()
+
+    def run(self) -> None:
+        """Pass on events until None arrives."""
+        while (event := self._events.get()) is not None:
+            if self._error is None:
+                try:
+                    self._on_event(event)
+                except Exception as error:
+                    self._error = error
+
+    def end(self, patience_s: float | None) -> None:
+        """Wait until all events have been passed on, for some time at most."""
+        self._events.put(None)
+        self._events.cancel_join_thread()
+        self.join(patience_s)
+
+    def check(self) -> None:
+        """Raise the error that occurred while events were passed on."""
+        if self._error is not None:
+            raise RunFailedError(f"the run could not be recorded: {self._error}") from self._error
