@@ -34,6 +34,7 @@ from presilicon.base.files import (
     LARGEST_TEXT,
     cache_directory,
     file_stem,
+    place_compiled_kernels,
     read_file,
     read_json,
     read_text,
@@ -67,6 +68,8 @@ from presilicon.base.units import (
     joules_scale,
     seconds_scale,
 )
+
+place_compiled_kernels()
 
 __all__ = [
     "BYTES",

@@ -4,8 +4,11 @@ import json
 import os
 import select
 import stat
+import tempfile
 import time
+import warnings
 from contextlib import suppress
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -158,9 +161,47 @@ def file_stem(name: str, longest: int = 100) -> str:
 
 
 def cache_directory(part: str) -> Path:
-    """A directory in PRESILICON_CACHE or the user's cache; it may not exist."""
+    """A directory in PRESILICON_CACHE or the user's cache, or else in a temporary one; it may not exist."""
     chosen = os.environ.get("PRESILICON_CACHE")
     if chosen:
         return Path(chosen) / part
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(home) / "presilicon" / part
+    own = user_cache()
+    return (temporary_cache() if own is None else own / "presilicon") / part
+
+
+def user_cache() -> Path | None:
+    """The directory for caches of the user who runs this process; None if there is none that can be written."""
+    try:
+        path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # no HOME, and no such user
+        return None
+    nearest = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    return path if os.access(nearest, os.W_OK | os.X_OK) else None
+
+
+@cache
+def temporary_cache() -> Path:
+    """A directory for the caches of a user without a writable home, as in some containers, with a warning."""
+    path = Path(tempfile.gettempdir()) / f"presilicon-{os.getuid()}"
+    with suppress(OSError):
+        path.mkdir(mode=0o700, exist_ok=True)
+    facts = path.lstat() if path.exists() else None
+    if facts is None or facts.st_uid != os.getuid() or not stat.S_ISDIR(facts.st_mode):  # somebody else's
+        path = Path(tempfile.mkdtemp(prefix="presilicon-"))
+    os.environ["PRESILICON_CACHE"] = str(path)  # for the processes that this one starts
+    warnings.warn(
+        f"there is no home directory that can be written: caches are in {path}; set PRESILICON_CACHE to keep them",
+        CacheWarning,
+        stacklevel=2,
+    )
+    return path
+
+
+def place_compiled_kernels() -> None:
+    """Tell Numba, which reads this when it is imported, where to keep compiled kernels if it would find no place."""
+    if "NUMBA_CACHE_DIR" not in os.environ and not os.access(Path(__file__).parent, os.W_OK) and user_cache() is None:
+        os.environ["NUMBA_CACHE_DIR"] = str(cache_directory("numba"))
+
+
+class CacheWarning(UserWarning):
+    """Caches are in a temporary directory."""

@@ -224,7 +224,7 @@ def _message(error: BaseException) -> str:
     """The text of an error, with the paths of this machine shortened."""
     text = str(error)
     text = text if isinstance(error, PresiliconError) and text else f"{type(error).__name__}: {text}".rstrip(": ")
-    for folder, short in ((Path.cwd(), "."), (Path.home(), "~")):
+    for folder, short in ((Path.cwd(), "."), (Path(os.path.expanduser("~")), "~")):
         if folder != Path(folder.anchor):
             text = text.replace(str(folder), short)
     return text
