@@ -119,6 +119,8 @@ class _Walk:
             case property():
                 accessors = [self.digest(part, where) for part in (value.fget, value.fset, value.fdel)]
                 return _hashed("property", *accessors)
+            case cached_property():
+                return _hashed("property", self.digest(value.func, where))
             case staticmethod() | classmethod():
                 return _hashed(type(value).__name__, self.digest(value.__func__, where))
         for attribute in ("__wrapped__", "py_func"):  # caches and compiled functions

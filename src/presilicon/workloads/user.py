@@ -23,6 +23,9 @@ _files: dict[Path, str] = {}
 _modules: dict[str, Path] = {}
 """Path of each loaded module's file."""
 
+_folders: list[str] = []
+"""Folders of loaded files, the latest first: where they find modules."""
+
 _helpers: dict[str, dict[str, tuple[Path, tuple[int, int]]]] = {}
 """Modules of the user's that each loaded file may have imported: their files as they were then."""
 
@@ -30,8 +33,8 @@ _helpers: dict[str, dict[str, tuple[Path, tuple[int, int]]]] = {}
 def load_file(file: str | Path, shown: str | None = None) -> Workload:
     """The workload in a Python file: its variable `workload`, or the result of its function `workload`.
 
-    The file is run once, as a module whose name ends in a digest of its text. It may import modules from its folder; it
-    is run again when it or one of them has changed. Messages call it `shown`.
+    The file is run once, as a module whose name ends in a digest of its text and place. It may import modules from its
+    folder; it is run again when it or one of them has changed. Messages call it `shown`.
 
     Raises:
         ConfigError: there is no such file, it cannot be run, or it has no workload; with the line if it is known.
@@ -43,7 +46,8 @@ def load_file(file: str | Path, shown: str | None = None) -> Workload:
         raise ConfigError(f"workload file {error}") from None
     resolved = path.resolve()
     _files[resolved] = shown or str(file)
-    name = f"{sub(r'[^A-Za-z0-9_]', '_', path.stem)}_{sha256(text).hexdigest()[:8]}"
+    digest = sha256(text + str(resolved.parent).encode()).hexdigest()
+    name = f"{sub(r'[^A-Za-z0-9_]', '_', path.stem)}_{digest[:8]}"
     _forget_changed(name)
     with workload_errors(as_config=True):
         workload = getattr(sys.modules.get(name) or _run(resolved, name), "workload", None)
@@ -109,9 +113,15 @@ def _stamp(file: Path) -> tuple[int, int]:
 
 
 def _run(path: Path, name: str) -> ModuleType:
-    if str(path.parent) not in sys.path:
-        # At the end, because a file in that folder must not hide a module of the same name.
-        sys.path.append(str(path.parent))
+    folder = str(path.parent)
+    # At the end, because a file in that folder must not hide a module of the same name; the latest folder is the first.
+    others = [place for place in _folders if place != folder]
+    sys.path[:] = [*(place for place in sys.path if place not in _folders), folder, *others]
+    _folders[:] = [folder, *others]
+    for helper in {helper for helpers in _helpers.values() for helper in helpers}:
+        own = path.parent / f"{helper.replace('.', '/')}.py"
+        if own.exists() and getattr(sys.modules.get(helper), "__file__", str(own)) != str(own):
+            del sys.modules[helper]  # of another folder
     spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from presilicon.base import ConfigError, RunFailedError, describe_processor, write_atomically
 from presilicon.emulation.training.record import changed_parts
-from presilicon.records import Evaluation, FactsRun, PassiveHook, Stateful, Trace
+from presilicon.records import Evaluation, FactsRun, PassiveHook, RoleShares, Stateful, Trace
 
 
 class Checkpoint(NamedTuple):
@@ -69,6 +69,12 @@ class Progress(NamedTuple):
     losses: list[float]
     runs: list[FactsRun]
     evaluations: list[Evaluation]
+    shares: list[RoleShares]
+
+    @classmethod
+    def none(cls) -> "Progress":
+        """That of a run which has not begun."""
+        return cls([], [], [], [])
 
 
 class ModelState:
@@ -97,13 +103,14 @@ class Snapshot:
 
     def __init__(self, states: Mapping[str, Stateful], progress: Progress) -> None:
         self._states = {name: deepcopy(state.state_dict()) for name, state in states.items()}
-        self._progress = Progress(progress.losses.copy(), progress.runs.copy(), progress.evaluations.copy())
+        losses, runs, evaluations, shares = progress
+        self._progress = Progress(losses.copy(), runs.copy(), evaluations.copy(), shares.copy())
 
     def restore(self, states: Mapping[str, Stateful], progress: Progress) -> None:
         """Return a run to where it was."""
         for name, state in states.items():
             state.load_state_dict(self._states[name])
-        progress.losses[:], progress.runs[:], progress.evaluations[:] = self._progress
+        progress.losses[:], progress.runs[:], progress.evaluations[:], progress.shares[:] = self._progress
 
 
 class History:
@@ -115,7 +122,7 @@ class History:
     def __init__(self, checkpoint: Path) -> None:
         self.path = checkpoint.with_suffix(".history")
         self._size, self._hash = 0, sha256()
-        self._losses = self._runs = self._evaluations = 0
+        self._written = (0, 0, 0, 0)
 
     def append(self, progress: Progress) -> dict[str, Any]:
         """Write what is new; returns the part of the checkpoint that says how far the file is its own.
@@ -123,11 +130,13 @@ class History:
         Raises:
             RunFailedError: the file cannot be written.
         """
+        losses, runs, evaluations, shares = self._written
         chunk = _Chunk(
-            losses=array("d", progress.losses[self._losses :]).tobytes(),
-            runs_from=max(self._runs - 1, 0),  # the last one may have grown
-            runs=progress.runs[max(self._runs - 1, 0) :],
-            evaluations=progress.evaluations[self._evaluations :],
+            losses=array("d", progress.losses[losses:]).tobytes(),
+            runs_from=max(runs - 1, 0),  # the last one may have grown
+            runs=progress.runs[max(runs - 1, 0) :],
+            evaluations=progress.evaluations[evaluations:],
+            shares=progress.shares[shares:],
         )
         line = msgspec.msgpack.encode(chunk)
         data = len(line).to_bytes(8, "little") + line
@@ -153,13 +162,14 @@ class History:
             data = file.read(own["bytes"])
         if len(data) != own["bytes"] or sha256(data).hexdigest() != own["sha256"]:
             raise ValueError(f"{self.path.name} does not match it")
-        progress, start = Progress([], [], []), 0
+        progress, start = Progress.none(), 0
         while start < len(data):
             end = start + 8 + int.from_bytes(data[start : start + 8], "little")
             chunk = _decoder.decode(data[start + 8 : end])
             progress.losses.extend(array("d", chunk.losses))
             progress.runs[chunk.runs_from :] = chunk.runs
             progress.evaluations.extend(chunk.evaluations)
+            progress.shares.extend(chunk.shares)
             start = end
         self._size, self._hash = 0, sha256()
         self._note(data, progress)
@@ -168,8 +178,8 @@ class History:
     def _note(self, data: bytes, progress: Progress) -> None:
         self._hash.update(data)
         self._size += len(data)
-        self._losses, self._runs = len(progress.losses), len(progress.runs)
-        self._evaluations = len(progress.evaluations)
+        losses, runs, evaluations, shares = progress
+        self._written = len(losses), len(runs), len(evaluations), len(shares)
 
 
 class _Chunk(msgspec.Struct):
@@ -179,6 +189,7 @@ class _Chunk(msgspec.Struct):
     runs_from: int
     runs: list[FactsRun]
     evaluations: list[Evaluation]
+    shares: list[RoleShares]
 
 
 _decoder = msgspec.msgpack.Decoder(_Chunk)
@@ -230,7 +241,7 @@ class SavedRun:
         Raises:
             RunFailedError: a file cannot be written.
         """
-        progress = Progress(list(trace.losses), list(trace.runs), list(trace.evaluations))
+        progress = Progress(list(trace.losses), list(trace.runs), list(trace.evaluations), list(trace.shares))
         names = [name for name in Trace.__struct_fields__ if name not in Progress._fields]
         self._write({"trace": {name: msgspec.to_builtins(getattr(trace, name)) for name in names}}, progress)
 
@@ -243,7 +254,7 @@ class SavedRun:
         document, progress = self._read()
         if document is None or "trace" not in document:
             return None
-        trace = msgspec.convert({**document["trace"], "losses": (), "runs": (), "evaluations": ()}, Trace)
+        trace = msgspec.convert({**document["trace"], "losses": (), "runs": (), "evaluations": (), "shares": ()}, Trace)
         grown = {name: tuple(values) for name, values in progress._asdict().items()}
         return msgspec.structs.replace(trace, **grown)
 
@@ -259,7 +270,7 @@ class SavedRun:
         """The checkpoint's document and its progress, if there is one and it belongs to this run."""
         document = _read(self.path)
         if document is None:
-            return None, Progress([], [], [])
+            return None, Progress.none()
         expected = json.loads(json.dumps(self._identity))
         saved = json.loads(json.dumps(document["identity"]))  # in JSON, tuples are lists
         if self._any_processor:

@@ -38,16 +38,16 @@ class Diagnosis:
     def __init__(self, numerics: Numerics, on_finding: OnFinding | None = None) -> None:
         self.findings: list[Finding] = []
         self.shares: list[RoleShares] = []
+        """Of the steps probed so far; a run saves this list with its progress."""
         self._rule: LossScale = numerics.loss_scale
         self._counts: Counter[tuple[str, str, str]] = Counter()
         self._on_finding = on_finding
         self._without_update = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Findings and shares so far."""
+        """Findings so far."""
         return {
             "findings": to_builtins(self.findings),
-            "shares": to_builtins(self.shares),
             "said": [[*key, count] for key, count in self._counts.items()],
             "without_update": self._without_update,
         }
@@ -55,7 +55,6 @@ class Diagnosis:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore findings, without reporting them again."""
         self.findings = convert(state["findings"], list[Finding])
-        self.shares = convert(state["shares"], list[RoleShares])
         self._counts = Counter({(layer, role, symptom): count for layer, role, symptom, count in state["said"]})
         self._without_update = int(state["without_update"])
 

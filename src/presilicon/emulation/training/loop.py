@@ -165,9 +165,9 @@ class Training:
         emulate_optimizer_(self.optimizer, numerics, model=self.model, seed=rounding_seed)
         self._scaler = AdaptiveScale(numerics.loss_scale)
         self._diagnosis = Diagnosis(numerics, on_finding)
+        self._progress = Progress([], [], [], self._diagnosis.shares)
         self._formats = FormatFacts(emulation)
         self._generators = Generators(device)
-        self._progress = Progress([], [], [])
         self._counts = Counts()
         self._methods = AttachedMethods(methods, self)
         self._trainer = StepTrainer(
@@ -215,6 +215,7 @@ class Training:
         states = self._states()
         if saved is not None:
             self._progress = saved.read_progress(states)
+            self._diagnosis.shares = self._progress.shares
         first = len(self._progress.losses)
         self._emulation.step = max(first - 1, 0)  # of evaluations before the next step
         for hook in self._hooks:
@@ -376,7 +377,7 @@ class Training:
         return hopeless_reason(values, self._target, in_budget, workload.measure.direction)
 
     def _finish(self, ending: Ending, failure: str | None) -> Trace:
-        losses, runs, evaluations = self._progress
+        losses, runs, evaluations, shares = self._progress
         self._diagnosis.judge_skips(self._scaler.skipped, self._scaler.step)
         return Trace(
             seed=self._seed,
@@ -386,7 +387,7 @@ class Training:
             test_accuracy=self._measure(self._test, "test")[0],
             ending=ending,
             findings=tuple(self._diagnosis.findings),
-            shares=tuple(self._diagnosis.shares),
+            shares=tuple(shares),
             skipped=tuple(self._scaler.skipped),
             reason=failure or "",
         )

@@ -135,7 +135,7 @@ def test_hooks_keep_their_state(tmp_path: Path) -> None:
 
 def test_a_hook_whose_state_was_not_kept_is_named(tmp_path: Path) -> None:
     path = tmp_path / "kept"
-    SavedRun(Checkpoint(path), OF).write_progress(Progress([], [], []), {})
+    SavedRun(Checkpoint(path), OF).write_progress(Progress.none(), {})
     with pytest.raises(ConfigError, match="kept: this checkpoint has no state of hook0; use the same hooks as before"):
         SavedRun(Checkpoint(path), OF).read_progress({"hook0": Counting()})
 
@@ -178,14 +178,14 @@ def test_state_that_cannot_be_kept_is_named(tmp_path: Path) -> None:
             return {"made": object()}
 
     with pytest.raises(ps.ConfigError, match="cannot save /states/scaler/made, a object"):
-        SavedRun(Checkpoint(tmp_path / "x"), OF).write_progress(Progress([], [], []), {"scaler": Odd()})
+        SavedRun(Checkpoint(tmp_path / "x"), OF).write_progress(Progress.none(), {"scaler": Odd()})
 
 
 def test_tied_weights_are_kept(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     model[1].weight = model[0].weight
-    SavedRun(Checkpoint(tmp_path / "x"), OF).write_progress(Progress([1.0], [], []), {"model": ModelState(model)})
+    SavedRun(Checkpoint(tmp_path / "x"), OF).write_progress(Progress([1.0], [], [], []), {"model": ModelState(model)})
     other = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     assert SavedRun(Checkpoint(tmp_path / "x"), OF).read_progress({"model": ModelState(other)}).losses == [1.0]
     assert torch.equal(other[1].weight, model[0].weight)
@@ -195,7 +195,7 @@ def test_no_flipped_bit_is_accepted(tmp_path: Path) -> None:
     file = tmp_path / "seed.safetensors"
     torch.manual_seed(0)
     model = nn.Linear(8, 8)
-    progress = Progress([1.0, 2.0], [], [Evaluation(step=2, samples=4, updates=2, accuracy=0.5, loss=1.0)])
+    progress = Progress([1.0, 2.0], [], [Evaluation(step=2, samples=4, updates=2, accuracy=0.5, loss=1.0)], [])
     SavedRun(Checkpoint(file), OF).write_progress(progress, {"model": ModelState(model), "hook0": Counting()})
     draw = random.Random(0)
     for path in (file, file.with_suffix(".history")):
