@@ -1,0 +1,138 @@
+"""Measure the house: code lines per room, in how many files an operator is known, names that mean two things.
+
+    python tools/measure_house.py            # everything, as text
+    python tools/measure_house.py --json
+
+A code line is one that holds code: blank lines, comments, docstrings and imports do not count.
+"""
+
+import argparse
+import ast
+import io
+import json
+import re
+import sys
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "presilicon"
+APART = ("web",)
+"""Rooms that are not part of the engine's budget."""
+OPERATORS = (
+    "add", "mul", "relu", "gelu", "silu", "sigmoid", "tanh", "exp", "softmax", "log_softmax", "layer_norm", "rms_norm",
+    "batch_norm", "group_norm", "dropout", "embedding", "max_pool2d", "conv2d", "scaled_dot_product_attention", "lstm",
+)  # fmt: skip
+_LAYOUT = (tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+
+
+def code_lines(source: str) -> int:
+    """Lines that hold code.
+
+    >>> code_lines('import os\\n\\nx = 1  # one\\n# two\\ndef f():\\n    \\"\\"\\"Doc.\\"\\"\\"\\n    return (x +\\n            2)\\n')
+    4
+    """
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in _LAYOUT:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(source)):
+        is_text = (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        )
+        if is_text or isinstance(node, ast.Import | ast.ImportFrom):
+            lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines)
+
+
+def modules() -> Iterator[tuple[str, Path, str]]:
+    """The room, path and source of every module."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).parts
+        yield (parts[0] if len(parts) > 1 else "presilicon"), path, path.read_text()
+
+
+def named_in(operator: str, tree: ast.AST) -> bool:
+    """Whether a module knows an operator: as an attribute of torch's modules, or as a text that is its name."""
+    words = {operator, f"{operator}_", f"_{operator}"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in words and _owner(node.value) in _NAMESPACES:
+            return True
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            name = re.sub(r"^(aten(::|\.)|(torch\.)?(nn\.)?functional\.|torch\.)", "", node.value)
+            if re.sub(r"\.\w+$", "", name) in words:
+                return True
+    return False
+
+
+_NAMESPACES = ("torch", "functional", "F", "aten", "nn", "prims", "ops")
+
+
+def _owner(node: ast.AST) -> str:
+    """The last name of an expression such as `torch.ops.aten`."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def measure() -> dict[str, Any]:
+    """Everything that is measured, as plain data."""
+    rooms: Counter[str] = Counter()
+    operators: dict[str, list[str]] = defaultdict(list)
+    classes: dict[str, list[str]] = defaultdict(list)
+    first_words: Counter[str] = Counter()
+    long_functions: list[tuple[int, str]] = []
+    for room, path, source in modules():
+        tree, place = ast.parse(source), path.relative_to(PACKAGE).as_posix()
+        rooms[room] += code_lines(source)
+        for operator in OPERATORS:
+            if named_in(operator, tree):
+                operators[operator].append(place)
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                classes[node.name].append(place)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+                words = (ast.get_docstring(node) or "").split()
+                if words:
+                    first_words[words[0].strip(".,:")] += 1
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                long_functions.append((length, f"{place}:{node.name}"))
+    engine = sum(count for room, count in rooms.items() if room not in APART)
+    return {
+        "rooms": dict(rooms.most_common()),
+        "engine": engine,
+        "operators": {name: operators[name] for name in OPERATORS},
+        "collisions": {name: places for name, places in sorted(classes.items()) if len(places) > 1},
+        "docstrings": {word: first_words[word] for word in ("What", "Of", "Whoever")},
+        "longest functions": [f"{length} {name}" for length, name in sorted(long_functions, reverse=True)[:10]],
+    }
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--json", action="store_true")
+    found = measure()
+    if options.parse_args().json:
+        json.dump(found, sys.stdout, indent=2)
+        return
+    print("code lines per room (no blanks, comments, docstrings, imports)")
+    for room, count in found["rooms"].items():
+        print(f"  {room:12} {count:7,}")
+    print(f"  {'engine':12} {found['engine']:7,}  (without {', '.join(APART)})")
+    print("files that name an operator")
+    for operator, places in found["operators"].items():
+        print(f"  {operator:30} {len(places):3}  in {len({place.split('/')[0] for place in places})} rooms")
+    print(f"public classes of one name in several modules: {len(found['collisions'])}")
+    for name, places in found["collisions"].items():
+        print(f"  {name:20} {', '.join(places)}")
+    print("docstrings that begin with: " + ", ".join(f"{word} {count}" for word, count in found["docstrings"].items()))
+    print("longest functions (lines)")
+    for line in found["longest functions"]:
+        print(f"  {line}")
+
+
+if __name__ == "__main__":
+    main()
