@@ -32,8 +32,8 @@ _LAYOUT = (tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.INDENT, tok
 def code_lines(source: str) -> int:
     """Lines that hold code.
 
-    >>> code_lines('import os\\n\\nx = 1  # one\\n# two\\ndef f():\\n    \\"\\"\\"Doc.\\"\\"\\"\\n    return (x +\\n            2)\\n')
-    4
+    >>> code_lines("import os\\n\\nx = 1  # one\\n# two\\ny = (x +\\n     2)\\n")
+    3
     """
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
