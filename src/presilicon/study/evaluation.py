@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import structs, to_builtins
 
@@ -31,7 +31,8 @@ from presilicon.study.engine import OnEvent
 from presilicon.study.fairness import check_strict, compare_all, fairness, strict_problems
 from presilicon.study.idle import idle_in_results
 from presilicon.study.instrumented import InstrumentTask, check_instrument
-from presilicon.study.looks import MAX_SEEDS, Seeds, look_confidence, looks_rule
+from presilicon.study.looks import look_confidence, looks_rule
+from presilicon.study.options import EvaluateOptions, takes_options
 from presilicon.study.pairs import undecided
 from presilicon.study.plan import Plan, Times
 from presilicon.study.prices import StepGraphs, StepPrices, with_methods
@@ -43,18 +44,17 @@ from presilicon.study.times import match_designs
 from presilicon.workloads import Workload, load_workload
 
 
+@takes_options(EvaluateOptions)
 def evaluate(
     design: Design | str,
     workload: Workload | str,
     *,
-    seeds: int = 5,
-    seed: int = 0,
     jobs: int = 1,
-    device: str = "cpu",
     times: Times | None = None,
     checkpoints: str | Path | None = None,
     out: str | Path | None = None,
     on_event: OnEvent | None = None,
+    **options: Any,
 ) -> Result:
     """How long, and how many joules, `design` needs to train `workload` to its accuracy target.
 
@@ -64,33 +64,26 @@ def evaluate(
     depend on `jobs`. `times` are times of ops by another simulator, or a file of them, in place of ours: see
     `presilicon.simulation.read_times`. `checkpoints` is a folder for checkpoints: the same call with the same folder
     continues where it was interrupted, to the same bits. `out` is a folder in which the run is recorded, as
-    `presilicon evaluate` does.
+    `presilicon evaluate` does. Other options are those of `compare`.
     """
     comparison = compare(
-        [design], workload, seeds=seeds, seed=seed, jobs=jobs, device=device, times=times, checkpoints=checkpoints,
-        out=out, on_event=on_event,
-    )  # fmt: skip
-    return comparison.designs[0]
+        [design], workload, jobs=jobs, times=times, checkpoints=checkpoints, out=out, on_event=on_event, **options
+    )
+    result: Result = comparison.designs[0]
+    return result
 
 
+@takes_options(EvaluateOptions)
 def compare(
     designs: Sequence[Design | str],
     workload: Workload | str,
     *,
-    seeds: Seeds = 5,
-    max_seeds: int = MAX_SEEDS,
-    seed: int = 0,
     jobs: int = 1,
-    device: str = "cpu",
     times: Times | Mapping[str, Times] | None = None,
-    clock_ghz: float | None = None,
     checkpoints: str | Path | None = None,
-    checkpoint_every: int | None = None,
-    strict: bool = False,
-    strict_coverage: bool = False,
-    sensitivity: bool = False,
     out: str | Path | None = None,
     on_event: OnEvent | None = None,
+    **options: Any,
 ) -> Comparison:
     """`evaluate` for several designs on the same workload and seeds: `presilicon evaluate` in Python.
 
@@ -110,22 +103,14 @@ def compare(
     plan = Plan(
         designs=tuple(load_design(design) if isinstance(design, str) else design for design in designs),
         workload=load_workload(workload) if isinstance(workload, str) else workload,
-        seeds=seeds,
-        max_seeds=max_seeds,
-        seed=seed,
-        device=device,
         times=times,
-        clock_ghz=clock_ghz,
-        checkpoint_every=checkpoint_every,
-        strict=strict,
-        strict_coverage=strict_coverage,
-        sensitivity=sensitivity,
+        **options,
     )
     folder = None if checkpoints is None else Path(checkpoints)
     evaluated = carry_out(
         plan, jobs=jobs, checkpoints=folder, out=None if out is None else Path(out), on_event=on_event
     )
-    if strict:
+    if plan.strict:
         check_strict(evaluated.comparison.designs)
     return evaluated.comparison
 
@@ -298,7 +283,7 @@ class Study:
             for design, workload, traces in zip(plan.designs, own, self.traces, strict=True)
         ]  # fmt: skip
         if plan.seeds == "auto":
-            rule = {"seeds_added": looks_rule(plan.max_seeds)}
+            rule = {"seeds_added": looks_rule(plan.seed_limit)}
             results = [structs.replace(result, provenance=result.provenance | rule) for result in results]
         strict = plan.strict and not strict_problems(results)
         comparison = Comparison(

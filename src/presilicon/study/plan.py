@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import to_builtins
 
@@ -13,7 +13,7 @@ from presilicon.base import ConfigError, MissingToolError, content_of, extension
 from presilicon.designs import Design
 from presilicon.records import ForeignTimes
 from presilicon.study.fairness import check_start
-from presilicon.study.looks import MAX_SEEDS, Seeds, check_seeds, seed_looks
+from presilicon.study.options import EvaluateOptions, shared_fields
 from presilicon.study.prices import with_methods
 from presilicon.study.request import EvaluateRequest
 from presilicon.workloads import Workload, load_workload, workload_names
@@ -22,25 +22,12 @@ Times = ForeignTimes | Path | str
 """Times of a step, or the file that contains them."""
 
 
-class Plan(NamedTuple):
+class Plan(EvaluateOptions, frozen=True, kw_only=True):
     """Everything that decides the numbers of an evaluation."""
 
     designs: tuple[Design, ...]
     workload: Workload
-    seeds: Seeds = 5
-    max_seeds: int = MAX_SEEDS
-    """The most that `auto` seeds may become."""
-    seed: int = 0
-    device: str = "cpu"
     times: Times | Mapping[str, Times] | None = None
-    clock_ghz: float | None = None
-    checkpoint_every: int | None = None
-    """Evaluations between two checkpoints; None: as often as a small part of the time allows."""
-    any_processor: bool = False
-    """Whether trainings may continue that began on another kind of processor; the result says so."""
-    strict: bool = False
-    strict_coverage: bool = False
-    sensitivity: bool = False
     original: Workload | None = None
     """The workload before target, budget or evaluation interval were changed, for a strict comparison. By default the
     workload of that name in the package, if there is one."""
@@ -78,7 +65,7 @@ class Plan(NamedTuple):
         for design in self.designs:
             rule, workload = design.machine.update_rule, self.workload
             rule.batch_per_chip(workload.name, workload.batch_size, workload.accumulate)
-        check_seeds(self.seeds, self.max_seeds, len(self.designs))
+        self.check_seeds(len(self.designs))
         check_device(self.device)
         if self.strict_coverage:
             from presilicon.emulation import coverage_workload
@@ -90,11 +77,6 @@ class Plan(NamedTuple):
             default = load_workload(self.workload.name) if is_ours else self.workload
             check_start(self.workload, self.original or default, seeds=self.looks[0], seed=self.seed)
 
-    @property
-    def looks(self) -> tuple[int, ...]:
-        """The numbers of seeds after which the ranking is looked at; seeds are added until it is decided."""
-        return seed_looks(self.seeds, self.max_seeds)
-
     def config(self) -> dict[str, Any]:
         """The configuration that a run records, as plain data."""
         config: dict[str, Any] = {
@@ -102,7 +84,7 @@ class Plan(NamedTuple):
             "technologies": [to_plain(design.technology) for design in self.designs],
             "workload": self.workload.describe(),
             "seeds": self.seeds,
-            **({"max_seeds": self.max_seeds} if self.seeds == "auto" else {}),
+            **({"max_seeds": self.seed_limit} if self.seeds == "auto" else {}),
             "device": self.device,
             "processor": processor(self.device),
         }
@@ -144,18 +126,9 @@ def plan_request(request: EvaluateRequest) -> Plan:
     return Plan(
         designs=tuple(designs),
         workload=workload,
-        seeds=request.seeds,
-        max_seeds=request.auto_limit(),
-        seed=request.seed,
-        device=request.device,
         times=request.times_by_design([design.name for design in designs]) or None,
-        clock_ghz=request.clock_ghz,
-        checkpoint_every=request.checkpoint_every,
-        any_processor=request.any_processor,
-        strict=request.strict,
-        strict_coverage=request.strict_coverage,
-        sensitivity=request.sensitivity,
         original=original,
+        **shared_fields(request, EvaluateOptions),
     )
 
 

@@ -10,37 +10,28 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from presilicon.base import ConfigError, describe_processor, json_text, located
 from presilicon.designs import Design, load_recipe, recipe_label, vary_designs
 from presilicon.records import Direction
 from presilicon.runs import Run, StoredRun, resume_run
-from presilicon.study.looks import MAX_SEEDS, Seeds
+from presilicon.study.options import EvaluateOptions
 from presilicon.workloads import Workload, load_workload, read_optimizer, with_learning_rate
 
 REQUEST_FILE = "request.json"
 
 
-class EvaluateRequest(Struct, frozen=True, kw_only=True):
+class EvaluateRequest(EvaluateOptions, frozen=True, kw_only=True):
     """The arguments that decide what `presilicon evaluate` computes; designs, workloads and files by name."""
 
     designs: tuple[str, ...]
     workload: str
-    seeds: Seeds = 5
-    max_seeds: int | None = None
-    seed: int = 0
     target: float | tuple[float, ...] | None = None
     """Of several targets the hardest is the target, and the others are milestones."""
     stop_hopeless: bool = False
     max_steps: int | None = None
-    device: str = "cpu"
-    sensitivity: bool = False
     times: tuple[str, ...] = ()
-    clock_ghz: float | None = None
     settings: tuple[str, ...] = ()
-    checkpoint_every: int | None = None
-    any_processor: bool = False
     evaluate_every: int | None = None
     batch: int | None = None
     """Batch size; budget and evaluation interval keep their samples."""
@@ -51,8 +42,6 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
     """Learning-rate schedule, such as `cosine(warmup=100)`."""
     accumulate: int | None = None
     """Micro-batches of a batch."""
-    strict: bool = False
-    strict_coverage: bool = False
     numerics: tuple[str, ...] = ()
     """Recipes, each replacing every design's own numerics."""
     methods: tuple[str, ...] = ()
@@ -111,16 +100,6 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
         """The targets without repetitions, the hardest first."""
         targets = self.target if isinstance(self.target, tuple) else (() if self.target is None else (self.target,))
         return sorted(set(targets), reverse=better == "higher")
-
-    def auto_limit(self) -> int:
-        """The most seeds that `--seeds auto` may use.
-
-        Raises:
-            ConfigError: there is a limit, but the number of seeds is fixed.
-        """
-        if self.max_seeds is not None and self.seeds != "auto":
-            raise ConfigError("--max-seeds limits --seeds auto: give that, or leave it out")
-        return MAX_SEEDS if self.max_seeds is None else self.max_seeds
 
     def times_by_design(self, names: list[str]) -> dict[str, str]:
         """The file of times of each design; a plain file name belongs to the only design."""

@@ -251,9 +251,12 @@ def test_times_clocks_and_tables_are_part_of_a_configuration(tmp_path: Path) -> 
     design = ps.load_design("bf16-systolic")
     file = tmp_path / "times.csv"
     file.write_text("op,time_s\n")
-    configs = [Plan((design,), QUICK, times=file).config(), Plan((design,), QUICK, times=file, clock_ghz=2.0).config()]
+    configs = [
+        Plan(designs=(design,), workload=QUICK, times=file).config(),
+        Plan(designs=(design,), workload=QUICK, times=file, clock_ghz=2.0).config(),
+    ]
     file.write_text("op,time_s\na,1\n")
-    configs.append(Plan((design,), QUICK, times=file).config())
+    configs.append(Plan(designs=(design,), workload=QUICK, times=file).config())
     assert len({json.dumps(config, sort_keys=True) for config in configs}) == 3
 
     from importlib.resources import files
@@ -266,7 +269,7 @@ def test_times_clocks_and_tables_are_part_of_a_configuration(tmp_path: Path) -> 
             group["fixed_us"] = fixed_us
         own.write_text(json.dumps(table))
         card = ps.load_design("h200", settings=[f"machine.measured={own}"])
-        digests.append(Plan((card,), QUICK).config()["tables"])
+        digests.append(Plan(designs=(card,), workload=QUICK).config()["tables"])
         times.append(ps.simulate(ps.capture(model(), torch.zeros(4, 8)), card).time_s)
     assert digests[0] != digests[1]
     assert times[0] < times[1]  # the file was read again

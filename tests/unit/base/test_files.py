@@ -20,8 +20,9 @@ from presilicon.workloads import load_workload
 SOURCE = Path(presilicon.__file__).parent
 
 OWN_FILES = {
-    "base": {"extensions.py", "files.py", "lazy.py"},
+    "base": {"content.py", "extensions.py", "files.py", "lazy.py", "processor.py"},
     "designs": {"inheritance.py"},
+    "emulation": {"training/checkpoint.py"},
     "formats": set(),
     "instrument": {"host/control.py", "host/link.py", "host/token.py"},
     "operators": {"executions/numba_functions.py"},
@@ -31,12 +32,11 @@ OWN_FILES = {
         "cells.py", "mac_synthesis.py", "project.py", "sources.py", "synthesis.py", "tap.py", "testbench.py",
         "verilator.py",
     },
-    "runs": {"events.py", "lock.py", "readings.py", "run.py", "store.py"},
+    "runs": {"append.py", "lock.py", "readings.py", "run.py", "store.py"},
     "scheduling": {"runtime/opencl/boards.py", "runtime/opencl/trial.py", "runtime/opencl/tuning.py"},
     "simulation": {"foreign/exports.py", "roofline/efficiency.py"},
     "study": {
         "cards/benches.py", "characterization.py", "request.py", "search/points.py", "search/sweep.py",
-        "search/table.py",
     },
     "workloads": {"digits.py", "fashion.py", "graphs.py", "python_source.py", "shakespeare.py"},
 }  # fmt: skip
@@ -146,3 +146,41 @@ def test_what_cannot_be_read_is_named(name, sentence, tmp_path) -> None:
         read_file(tmp_path / name)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_file(tmp_path / "a\0b")
+
+
+NO_HOME = """
+import os, sys, warnings
+access = os.access
+os.access = lambda path, mode, **rest: False if mode & os.W_OK else access(path, mode, **rest)  # a foreign user's
+os.environ.pop("HOME", None)
+os.path.expanduser = lambda path: path  # no such user
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    from presilicon.base import cache_directory
+    first = cache_directory("graphs")
+    assert cache_directory("rtl").parent == first.parent
+print(first, os.environ["NUMBA_CACHE_DIR"], sum(each.category.__name__ == "CacheWarning" for each in caught))
+"""
+
+
+def test_without_a_home_caches_are_temporary_and_one_warning_says_so(tmp_path: Path) -> None:
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH")}
+    environment = kept | {"TMPDIR": str(tmp_path)}
+    for _ in range(2):  # the second command finds the first one's
+        done = subprocess.run(
+            [sys.executable, "-c", NO_HOME], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        own = tmp_path / f"presilicon-{os.getuid()}"
+        assert done.stdout.split() == [str(own / "graphs"), str(own / "numba"), "1"]
+        assert own.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_temporary_cache_of_somebody_else_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / f"presilicon-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    environment = {"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    done = subprocess.run([sys.executable, "-c", NO_HOME], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.split()[0]).parent.parent == tmp_path
+    assert not list((tmp_path / "elsewhere").iterdir())

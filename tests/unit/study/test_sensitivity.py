@@ -104,7 +104,7 @@ def test_without_areas_there_is_no_ranking_by_area(bare_table) -> None:
 
 
 def trained_study(designs: list[Design], workload: ps.Workload, seeds: int) -> Study:
-    study = Study(Plan(tuple(designs), workload, seeds=seeds))
+    study = Study(Plan(designs=tuple(designs), workload=workload, seeds=seeds))
     study.train()
     return study
 

@@ -19,6 +19,7 @@ from presilicon.base import (
     unknown,
 )
 from presilicon.records import POINT_METRICS, SIMULATED
+from presilicon.study.options import TrainOptions
 from presilicon.study.search.axes import MOST_POINTS, Axis, grid_size, read_axes
 
 Sampler = Literal["grid", "random", "nsga2", "tpe"]
@@ -37,19 +38,15 @@ class Search(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Optuna's storage: `sqlite:///FILE`, `postgresql://...` or a journal file; one in the study's directory."""
 
 
-class Training(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Training(TrainOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How points are trained; the fields are options of `presilicon evaluate`."""
 
     seeds: Count = 5
-    seed: int = 0
     target: float | None = None
     max_steps: Count | None = None
     evaluate_every: Count | None = None
     stop_hopeless: bool = False
-    device: str = "cpu"
     checkpoint_every: Count | None = None
-    any_processor: bool = False
-    """Whether workers may be of unlike kinds of processors, whose bits differ; the result says so."""
 
 
 class Choosing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

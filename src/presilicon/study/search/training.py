@@ -14,6 +14,7 @@ from presilicon.emulation import Checkpoint, SavedRun, TrainingRecord
 from presilicon.records import Comparison, DesignEvent, EvaluationEvent, Event, PointRecord, Result, ResultEvent, Trace
 from presilicon.runs import config_hash, create_run
 from presilicon.study.evaluation import Study
+from presilicon.study.options import shared_fields
 from presilicon.study.plan import Plan
 from presilicon.study.search.file import Training
 from presilicon.study.search.points import Point, load_point_workload, step_graphs
@@ -106,12 +107,8 @@ def plan_of(designs: Sequence[Design], workload: Workload, training: Training, *
     return Plan(
         designs=tuple(designs),
         workload=workload,
-        seeds=training.seeds,
-        seed=training.seed,
-        device=training.device,
-        checkpoint_every=training.checkpoint_every,
-        any_processor=training.any_processor,
         sensitivity=sensitivity,
+        **shared_fields(training, Plan),
     )
 
 
