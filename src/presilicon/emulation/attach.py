@@ -14,7 +14,7 @@ from presilicon.base import ConfigError, check_built
 from presilicon.designs import Numerics
 from presilicon.emulation.compilation import uncompiled
 from presilicon.emulation.emulation import Emulation
-from presilicon.emulation.site import round_in_place, stream_of
+from presilicon.emulation.persistent import round_in_place, stream_of
 from presilicon.emulation.state.entry import no_longer_save_with, save_with
 from presilicon.emulation.transforms import has_gathered_parameters, is_distributed, refuse_distributed, refuse_tracing
 from presilicon.operators import Operator

@@ -19,10 +19,12 @@ from torch.utils.checkpoint import CheckpointFunction
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation.exact import exactly, is_exact, was_exact_before
+from presilicon.emulation.layer_plan import LayerPlan
 from presilicon.emulation.monitoring.recorder import Recorder
 from presilicon.emulation.operators.replacement import Replacements
 from presilicon.emulation.origins import Origins
-from presilicon.emulation.site import LayerPlan, Rounded, Site
+from presilicon.emulation.rounded import Rounded
+from presilicon.emulation.site import Site
 from presilicon.emulation.state.amax import AmaxHistories
 from presilicon.emulation.state.recomputation import Moment, Region, innermost_record, open_regions, reentrant_regions
 from presilicon.emulation.state.steps import StepCount, StepWarning

@@ -17,7 +17,8 @@ from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override, RoleFormat
 from presilicon.emulation.attach import emulation_of, named_parameters, owner_of, state_tensors
 from presilicon.emulation.emulation import Emulation, UncoveredWarning
-from presilicon.emulation.site import round_in_place, stream_of, version
+from presilicon.emulation.persistent import round_in_place, stream_of
+from presilicon.emulation.rounded import version
 from presilicon.emulation.state.entry import ENTRY
 from presilicon.emulation.steps.lines import Line
 from presilicon.emulation.steps.update import run_update_step

@@ -1,315 +1,38 @@
 """Rounding of the tensors of one op of one layer at one step."""
 
-import weakref
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import partial
-from hashlib import blake2b
 from math import gcd
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.parameter import is_lazy
 
-from presilicon.designs import Numerics, RoleFormat
+from presilicon.designs import RoleFormat
+from presilicon.emulation.layer_plan import FLOAT32
 from presilicon.emulation.ops.hadamard import transform
 from presilicon.emulation.ops.products import LinearProduct, Multiply, Product, numbers_of
+from presilicon.emulation.persistent import fitting, without_sharing
+from presilicon.emulation.rounded import Operand
 from presilicon.emulation.steps.lines import Line
-from presilicon.emulation.transforms import is_distributed, refuse_second_derivative
+from presilicon.emulation.transforms import refuse_second_derivative
 from presilicon.formats import (
     Factored,
     Format,
     Key,
-    MacUnit,
     Patches,
     Scaled,
-    code_format,
     factored,
     has_tensor_cores,
     matmul,
-    parse,
     quantize,
-    quantize_all_,
-    rounder,
     typed_operand,
 )
-from presilicon.records import PHASES, PRODUCT_PHASES, ROLES, ProductPhase, Role
+from presilicon.records import ProductPhase, Role
 
 if TYPE_CHECKING:
     from presilicon.emulation.emulation import Emulation
     from presilicon.emulation.monitoring.recorder import Recorder
-
-_FLOAT32 = parse("float32")
-
-Operand = Tensor | Factored
-"""A rounded operand of a product: numbers, or codes and scales."""
-
-_USES: dict[Role, tuple[ProductPhase, ...]] = {
-    "weight": ("forward", "input_grad"),
-    "activation": ("forward", "input_grad", "weight_grad"),
-    "error": ("input_grad", "weight_grad"),
-}
-"""The products that each role is an operand of; the input gradients of attention multiply by activations."""
-_USES_OF_WEIGHTS: dict[Role, tuple[ProductPhase, ...]] = {**_USES, "weight": ("forward", "weight_grad")}
-"""The same in a product of two weights, as in LoRA: both gradients are weight gradients."""
-
-_rounding_ids: dict[RoleFormat, int] = {}
-
-
-def _rounding_id(role_format: RoleFormat) -> int:
-    return _rounding_ids.setdefault(role_format, len(_rounding_ids))
-
-
-class LayerPlan:
-    """Derived facts of a layer's numerics, computed once."""
-
-    def __init__(self, numerics: Numerics, stale_weights: bool = False) -> None:
-        """`stale_weights`: weights may change before the backward pass, whose products then round them anew."""
-        self.numerics = numerics
-        self.active_roles = frozenset(role for role in ROLES if numerics.format_of(role).format != _FLOAT32)
-        self._operands = {(role, phase): numerics.operand(role, phase) for role in _USES for phase in PRODUCT_PHASES}
-        self.hadamard = {phase: numerics.product(phase).hadamard or 0 for phase in PRODUCT_PHASES}
-        """Length of the Hadamard transforms of each product's operands."""
-        self.regrouped_roles = self._regrouped(_USES, stale_weights)
-        """Roles whose tensors are rounded separately for each product."""
-        self.regrouped_weights = self._regrouped(_USES_OF_WEIGHTS, stale_weights)
-        """The same in a product of two weights."""
-        self.has_steps = numerics.has_steps("activation") or numerics.has_steps("error")
-        """Whether vector ops are computed step by step, each in the format of its role."""
-        self.rounds_results = numerics.vector != "float32" or self.has_steps
-        rounds = any(map(self._is_active, _USES)) or any(map(self.rounds_vector, _USES))
-        rounds = rounds or "gradient" in self.active_roles
-        self.is_exact = all(
-            numerics.unit_of(phase, left, right).is_float32 for phase in PHASES for left in _USES for right in _USES
-        )
-        """Whether products are accumulated in float32."""
-        self._units: dict[tuple[ProductPhase, Role, Role, type[Product]], MacUnit | None] = {}
-        self.float32_sums: set[tuple[ProductPhase, Role, Role, type[Product]]] = set()
-        """Products that an instruction could add up, if their scales were not in the operands."""
-        self.is_on_tensor_cores = numerics.sums == "tensor-core" and all(
-            numerics.unit_of(phase, left, right).left is not None
-            for phase in PRODUCT_PHASES
-            for left in _USES
-            for right in _USES
-        )
-        """Whether tensor cores have an instruction for every product."""
-        has_scales = any(code_format(role_format.format) is not None for role_format in self._operands.values())
-        self.has_codes = numerics.sums == "tensor-core" and has_scales
-        """Whether tensor cores multiply codes, whose scales are float32 numbers."""
-        self.is_idle = self.is_exact and not rounds
-        """Whether nothing is rounded, so that torch can compute the layer."""
-        in_use = {*self._operands.values(), *map(numerics.format_of, ROLES)}
-        self.rounders: dict[RoleFormat, Callable[[Tensor], Tensor]] = {
-            role_format: rounder(role_format.format, role_format.rounding_mode)
-            for role_format in in_use
-            if not role_format.is_stochastic and not role_format.format.is_blocked
-        }
-        gradient = numerics.gradient
-        self.round_gradient = (
-            rounder(gradient.format, gradient.rounding_mode, over=True)
-            if "gradient" in self.active_roles and gradient in self.rounders
-            else None
-        )
-        self.rounding_ids = {role_format: _rounding_id(role_format) for role_format in in_use}
-        """Small integer id per format and rounding mode; cheaper to compare than formats."""
-
-    def format_of(self, role: Role, phase: ProductPhase | None) -> RoleFormat:
-        """The format of a role, as an operand of the product of `phase` if one is named."""
-        own = None if phase is None else self._operands.get((role, phase))
-        return self.numerics.format_of(role) if own is None else own
-
-    def unit(self, phase: ProductPhase, left: Role, right: Role, product: type[Product]) -> MacUnit | None:
-        """The MAC unit of a product whose factors have these roles; None if it adds in float32."""
-        key = (phase, left, right, product)
-        if key not in self._units:
-            mac = self.numerics.unit_of(phase, left, right)
-            if mac.left is not None and not self._can_scale(phase, (left, right), product):
-                self.float32_sums.add(key)
-            self._units[key] = None if mac.is_float32 or key in self.float32_sums else mac
-        return self._units[key]
-
-    def _can_scale(self, phase: ProductPhase, roles: tuple[Role, Role], product: type[Product]) -> bool:
-        """Whether the sums of a product of codes can be multiplied by the scales."""
-        formats = {role: self._operands[role, phase].format for role in roles}
-        return all(code_format(fmt) is None or self.takes_apart(role, phase, product) for role, fmt in formats.items())
-
-    def takes_apart(self, role: Role, phase: ProductPhase, product: type[Product]) -> bool:
-        """Whether an operand becomes codes and float32 scales, which multiply the sums.
-
-        Scales of rows and blocks must lie along the reduced axis, and those of tiles over the axes of a matrix.
-        """
-        fmt = self._operands[role, phase].format
-        if not self.has_codes or code_format(fmt) is None:
-            return False
-        if not isinstance(fmt, Scaled) or fmt.per == "tensor":
-            return True
-        if product.has_kernels:
-            return False
-        return product.keeps_matrices or role == "weight" if fmt.per == "tile" else role in self.regrouped_roles
-
-    def is_used_as_is(self, role: Role, phase: ProductPhase) -> bool:
-        """Whether a product uses operands of this role neither rounded nor transformed."""
-        return self._operands[role, phase].format == _FLOAT32 and not self.hadamard[phase]
-
-    def _is_active(self, role: Role) -> bool:
-        """Whether a product rounds or transforms operands of this role."""
-        return any(not self.is_used_as_is(role, phase) for phase in (*_USES[role], *_USES_OF_WEIGHTS[role]))
-
-    def _regrouped(self, uses: Mapping[Role, Sequence[ProductPhase]], stale_weights: bool) -> frozenset[Role]:
-        return frozenset(
-            role
-            for role, phases in uses.items()
-            if len(formats := {self._operands[role, phase] for phase in phases}) > 1
-            or any(self.hadamard[phase] for phase in phases)
-            or (self.numerics.grouping == "per-product" and any(one.format.is_oriented for one in formats))
-            or (stale_weights and role == "weight" and self._is_active(role))
-        )
-
-    def rounds_vector(self, role: Role) -> bool:
-        """Whether vector ops round tensors of `role`; block formats are left to the products, which group them."""
-        return self.rounds_results and role in self.active_roles and not self.numerics.format_of(role).format.is_blocked
-
-    def spell(self, roles: Iterable[Role], phases: Iterable[ProductPhase | None] = (None,)) -> str:
-        """Roles and their formats in some products, as text for a table."""
-        uses = [
-            (role, phase) for role in roles for phase in phases if phase is None or phase in _USES.get(role, PHASES)
-        ]
-        return ", ".join(dict.fromkeys(f"{role} {self.format_of(role, phase)}" for role, phase in uses))
-
-
-def version(tensor: Tensor) -> int:
-    """Number of writes to a tensor; 0 for tensors of inference mode, which do not count them and are never cached."""
-    return 0 if tensor.is_inference() else tensor._version
-
-
-class _Copy:
-    """The rounded copy of a tensor, and how to round that tensor again to the same bits."""
-
-    __slots__ = ("copy", "how", "is_own", "repeat", "source", "version")
-
-    def __init__(
-        self, tensor: Tensor, how: object, copy: Operand | None, repeat: Callable[[Tensor], Operand] | None
-    ) -> None:
-        self.source = weakref.ref(tensor)
-        self.version = version(tensor)
-        self.how = how
-        self.copy = copy
-        self.is_own = copy is tensor
-        """Whether the tensor itself was rounded, in place."""
-        self.repeat = repeat
-
-    def emptied(self) -> "_Copy":
-        """This entry without its memory; the tensor is rounded again when the copy is needed."""
-        entry: _Copy = _Copy.__new__(_Copy)
-        entry.source, entry.version, entry.how = self.source, self.version, self.how
-        entry.copy, entry.is_own, entry.repeat = None, self.is_own, self.repeat
-        return entry
-
-    def moved_to(self, tensor: Tensor) -> "_Copy":
-        """The same without its memory, of a tensor with the same numbers."""
-        entry = self.emptied()
-        entry.source, entry.version = weakref.ref(tensor), version(tensor)
-        return entry
-
-    def is_of(self, tensor: Tensor) -> bool:
-        """Whether this is an entry of a tensor, or of what it is a view of, which was not written to since."""
-        original = self.source()
-        is_view = self.is_own and original is tensor._base and not isinstance(self.how, tuple)
-        return original is not None and self.version == version(tensor) and (original is tensor or is_view)
-
-    def of(self, tensor: Tensor) -> Operand | None:
-        """The rounded copy if this is an entry of `tensor`, which was not written to since."""
-        if self.version != version(tensor):
-            return None
-        original = self.source()
-        if original is tensor or (self.copy is None and original is not None and _is_same_memory(original, tensor)):
-            if self.copy is None:
-                self.copy = tensor if self.repeat is None else self.repeat(tensor)
-            return self.copy
-        # A view of a result that was rounded in place is rounded too.
-        if self.is_own and original is not None and original is tensor._base and not isinstance(self.how, tuple):
-            return tensor.detach()
-        return None
-
-
-def _is_same_memory(a: Tensor, b: Tensor) -> bool:
-    return a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride()
-
-
-class Rounded:
-    """Cache of the tensors rounded in this forward pass, so that none is rounded twice.
-
-    Weights stay until the pass ends (a recurrent layer uses them at every time step). Of activations only the most
-    recent stay, because the three projections of attention read the same one.
-    """
-
-    RECENT = 4
-
-    def __init__(self) -> None:
-        self._weights: dict[tuple[int, object], _Copy] = {}
-        self._recent: deque[_Copy] = deque(maxlen=self.RECENT)
-        self._inputs: list[tuple[list[_Copy], list[_Copy]]] = []
-        """Copies of the tensors that a checkpointed region was called with: as weights, and the most recent."""
-        self._exposed: set[int] = set()
-
-    def find(self, tensor: Tensor, role: Role, how: object) -> Operand | None:
-        """The rounded copy of `tensor`, unless it was written to since."""
-        if id(tensor) in self._exposed or tensor.is_inference():  # writes to those of inference mode are not counted
-            return None
-        if role == "weight":
-            held = self._weights.get((id(tensor), how))
-            return held.of(tensor) if held else None
-        for entry in self._recent:
-            if entry.how == how and (copy := entry.of(tensor)) is not None:
-                return copy
-        return None
-
-    def keep(
-        self, tensor: Tensor, role: Role, how: object, copy: Operand, repeat: Callable[[Tensor], Operand] | None = None
-    ) -> None:
-        """Add the rounded copy of `tensor`; `repeat` computes it again, and is None if `copy` is the tensor itself."""
-        entry = _Copy(tensor, how, copy, repeat)
-        if role == "weight":
-            self._weights[id(tensor), how] = entry
-        else:
-            self._recent.append(entry)
-
-    def emptied(self, inputs: Iterable[Any] = ()) -> "Rounded":
-        """A cache of the same tensors that holds no memory: a copy is computed again when it is first needed.
-
-        `inputs` are the tensors that a checkpointed region is called with; see `stand_in`.
-        """
-        cache = Rounded()
-        cache._weights = {key: entry.emptied() for key, entry in self._weights.items()}
-        cache._recent.extend(entry.emptied() for entry in self._recent)
-        cache._exposed = set(self._exposed)
-        cache._inputs = [(self._copies(value, weights=True), self._copies(value)) for value in inputs] or self._inputs
-        return cache
-
-    def _copies(self, value: Any, *, weights: bool = False) -> list[_Copy]:
-        held = self._weights.values() if weights else self._recent
-        return [entry.emptied() for entry in held if entry.is_of(value)] if isinstance(value, Tensor) else []
-
-    def stand_in(self, tensor: Tensor, number: int) -> None:
-        """Treat a tensor as that input of the region."""
-        if number < len(self._inputs):
-            weights, recent = self._inputs[number]
-            self._weights |= {(id(tensor), entry.how): entry.moved_to(tensor) for entry in weights}
-            self._recent = deque(
-                (*(entry.moved_to(tensor) for entry in recent), *self._recent), maxlen=self.RECENT + len(recent)
-            )
-
-    def expose(self, tensor: Tensor) -> None:
-        """Round a tensor at every use: its `.data` was handed out, and writes to that are not counted."""
-        self._exposed.add(id(tensor))
-
-    def clear(self) -> None:
-        """Empty the cache at the end of the forward pass."""
-        self._weights.clear()
-        self._recent.clear()
-        self._exposed.clear()
 
 
 class Use(NamedTuple):
@@ -375,7 +98,7 @@ class Site:
         if self.plan.is_used_as_is(role, "forward"):
             self._probe_again(tensor, tensor, use)
             self.show(tensor, role)
-            return tensor if self.plan.is_exact else _without_sharing(tensor, role)
+            return tensor if self.plan.is_exact else without_sharing(tensor, role)
         role_format, length = self.plan.format_of(role, "forward"), self.plan.hadamard["forward"]
         how: object = self.plan.rounding_ids[role_format]
         if length or role_format.format.is_blocked or self._has_types:
@@ -546,9 +269,9 @@ class Site:
 
     def _quantize(self, tensor: Tensor, use: Use) -> Operand:
         role_format = self.plan.format_of(use.role, use.phase)
-        if role_format.format == _FLOAT32:
+        if role_format.format == FLOAT32:
             return tensor
-        tensor = _without_sharing(tensor, use.role)
+        tensor = without_sharing(tensor, use.role)
         if use.phase is not None and self._takes_apart(use.role, use.phase):
             return self._take_apart(tensor, use, role_format)
         if self._has_types and use.phase is not None:
@@ -639,72 +362,3 @@ class Site:
         site = copy(self)
         site._task = torch._C._current_graph_task_id()
         return site._round(tensor, use)
-
-
-def _without_sharing(tensor: Tensor, role: Role) -> Tensor:
-    """A weight in memory of its own, where FSDP may free and refill the memory of weights.
-
-    The CPU's kernels read tensors through NumPy, after which torch refuses to resize the memory.
-    """
-    if role == "weight" and tensor.device.type == "cpu" and is_distributed():
-        return tensor.detach().clone()
-    return tensor
-
-
-def fitting(fmt: Format, tensor: Tensor) -> Format:
-    """The format for a tensor that no product reduces: blocks along the format's axis, or the last axis.
-
-    A bias, for example, has fewer axes than the weights whose format it shares.
-    """
-    axis = getattr(fmt, "axis", -1) if fmt.is_oriented else -1
-    return fmt if -tensor.dim() <= axis < tensor.dim() else fmt.along(-1)
-
-
-def stream_of(parameters: Iterable[Tensor]) -> str:
-    """A prefix of random streams that tells models and optimizers apart by the values of their parameters."""
-    total = blake2b(digest_size=6)
-    for parameter in parameters:
-        if is_lazy(parameter):
-            continue
-        local = getattr(parameter.data, "_local_tensor", parameter.data).detach()
-        numbers = b"" if local.is_meta else local.reshape(-1)[:64].double().cpu().numpy().tobytes()
-        total.update(f"{tuple(local.shape)} ".encode() + numbers)
-    return f"{total.hexdigest()}/"
-
-
-def _shard_of(tensor: Any) -> str:
-    """The position of this process's part of a distributed tensor (FSDP2), whose parts draw different numbers."""
-    mesh = getattr(tensor, "device_mesh", None)
-    if mesh is None:
-        return ""
-    positions = [
-        str(position)
-        for position, placement in zip(mesh.get_coordinate() or (), tensor.placements, strict=False)
-        if placement.is_shard()
-    ]
-    return f"/shard {'.'.join(positions)}" if positions else ""
-
-
-def round_in_place(
-    tensors: Sequence[tuple[Tensor, str]], role_format: RoleFormat, role: Role, seed: int, step: int
-) -> None:
-    """Round named tensors that persist from step to step: master weights, optimizer state."""
-    if role_format.format == _FLOAT32:
-        return
-    # FSDP2's parameters are distributed tensors, of which each process rounds its own part.
-    parts: list[Tensor] = [getattr(tensor.data, "_local_tensor", tensor.data) for tensor, _ in tensors]
-    groups: dict[int, tuple[Format, list[int]]] = {}
-    for index, part in enumerate(parts):
-        fmt = fitting(role_format.format, part)
-        groups.setdefault(id(fmt), (fmt, []))[1].append(index)  # by identity, because formats take long to hash
-    with torch.no_grad():
-        for fmt, members in groups.values():
-            copies = [_without_sharing(parts[index], "weight") for index in members]
-            keys = None
-            if role_format.is_stochastic:
-                named = [tensors[index] for index in members]
-                keys = [Key(seed, step, f"{name}/{role}{_shard_of(tensor)}") for tensor, name in named]
-            quantize_all_(copies, fmt, rounding=role_format.rounding_mode, keys=keys)
-            for index, rounded in zip(members, copies, strict=True):
-                if rounded is not parts[index]:
-                    parts[index].copy_(rounded)

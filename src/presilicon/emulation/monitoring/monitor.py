@@ -13,10 +13,10 @@ from presilicon.base import ConfigError, to_plain, unknown
 from presilicon.designs import Numerics, load_numerics
 from presilicon.emulation.attach import emulation_of
 from presilicon.emulation.emulation import Emulation
+from presilicon.emulation.layer_plan import LayerPlan
 from presilicon.emulation.monitoring.recorder import Recorder, Rounding, failures_of
 from presilicon.emulation.monitoring.statistics import Measurement, measure
 from presilicon.emulation.monitoring.trials import select_layers
-from presilicon.emulation.site import LayerPlan
 from presilicon.formats import parse, short_name
 from presilicon.records import DeadUnits, Failure, Limits, MonitoredRole, MonitorReport, ProductPhase, RoleStatistics
 from presilicon.workloads import named_layers

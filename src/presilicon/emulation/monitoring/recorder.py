@@ -13,7 +13,7 @@ from presilicon.formats import Format, short_name
 from presilicon.records import Failure, FailureKind, Limits, MonitoredRole, ProductPhase, Role
 
 if TYPE_CHECKING:
-    from presilicon.emulation.site import LayerPlan
+    from presilicon.emulation.layer_plan import LayerPlan
 
 RELUS = frozenset(
     (functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, functional.relu6)

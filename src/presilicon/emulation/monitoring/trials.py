@@ -16,9 +16,9 @@ from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override, RoleFormat, unmatched_pattern
 from presilicon.emulation.attach import lent_to
 from presilicon.emulation.emulation import Emulation
+from presilicon.emulation.layer_plan import LayerPlan
 from presilicon.emulation.monitoring.recorder import Recorder
 from presilicon.emulation.scaling import AdaptiveScale
-from presilicon.emulation.site import LayerPlan
 from presilicon.formats import Format, parse, short_name
 from presilicon.records import Ends, FormatTrial, MonitoredRole, Role
 from presilicon.workloads import named_layers

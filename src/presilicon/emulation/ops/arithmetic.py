@@ -12,13 +12,15 @@ from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 from presilicon.emulation.emulation import Emulation
+from presilicon.emulation.layer_plan import LayerPlan
 from presilicon.emulation.operators.arguments import call_replaced
 from presilicon.emulation.ops.autograd import gradient_rounded, multiply_emulated
 from presilicon.emulation.ops.calls import Call, matmul_call, pair_call
 from presilicon.emulation.ops.einsum import contract
 from presilicon.emulation.ops.products import LinearProduct
 from presilicon.emulation.ops.vector import vector_functions
-from presilicon.emulation.site import LayerPlan, Site, version
+from presilicon.emulation.rounded import version
+from presilicon.emulation.site import Site
 from presilicon.emulation.steps.decompositions import decompositions
 from presilicon.emulation.steps.primitives import Steps
 from presilicon.operators import Operator

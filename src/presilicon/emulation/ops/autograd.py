@@ -10,7 +10,8 @@ from torch.autograd import Function
 
 from presilicon.emulation.ops.calls import Call
 from presilicon.emulation.ops.products import Multiply, Product, numbers_of
-from presilicon.emulation.site import Operand, Site, Use
+from presilicon.emulation.rounded import Operand
+from presilicon.emulation.site import Site, Use
 from presilicon.emulation.transforms import refuse_second_derivative
 from presilicon.formats import Factored
 from presilicon.records import ProductPhase, Role

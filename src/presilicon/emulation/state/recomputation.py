@@ -20,7 +20,7 @@ from torch.utils.checkpoint import CheckpointFunction, _CheckpointFrame, checkpo
 from presilicon.emulation.origins import Origins
 
 if TYPE_CHECKING:
-    from presilicon.emulation.site import Rounded
+    from presilicon.emulation.rounded import Rounded
 
 _CHECKPOINT = unwrap(checkpoint).__code__
 _REENTRANT = unwrap(CheckpointFunction.forward).__code__
