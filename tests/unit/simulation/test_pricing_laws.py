@@ -1,8 +1,9 @@
 """Laws of what a step can cost, over random steps, designs and kinds of machines."""
 
 import random
+from collections import Counter
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 
 import pytest
@@ -137,6 +138,42 @@ def test_products_of_micro_batches_take_as_long_as_those_of_single_ones(kind, se
         sum(op.compute_s for op in cost.ops if op.phase != "update" and ".addmm" in op.name) for cost in (whole, one)
     )
     assert first == pytest.approx(parts * other)
+
+
+def normalized_images() -> nn.Module:
+    """A CNN with group normalizations and poolings after its convolutions."""
+    blocks = [
+        (nn.Conv2d(into, out, 3, padding=1), nn.GroupNorm(8, out), nn.ReLU(), nn.MaxPool2d(2))
+        for into, out in ((3, 32), (32, 64), (64, 128))
+    ]
+    return nn.Sequential(*[layer for block in blocks for layer in block], nn.Flatten(), nn.Linear(2048, 10))
+
+
+@cache
+def capture_micro_batches(count: int, size: int) -> StepGraph:
+    """A step of that CNN, its gradients added up over some micro-batches."""
+    return capture(normalized_images(), torch.empty(count * size, 3, 32, 32), accumulate=count)
+
+
+@pytest.mark.parametrize(("fusion", "kib"), [("none", 128), ("ops", 256), ("resident", 128), ("resident", 2048)])
+def test_micro_batches_cost_what_as_many_small_batches_do(fusion, kib) -> None:
+    parts, size, design = 8, 4, load_design("edge-fp8", [f"machine.fusion={fusion}", f"machine.sram_kib={kib}"])
+    graphs = [capture_micro_batches(count, size) for count in (parts, 1)]
+    cycles, moved = [Counter[str](), Counter[str]()], [Counter[str](), Counter[str]()]
+    for graph, count, taken, crossed in zip(graphs, (1, parts), cycles, moved, strict=True):
+        for op, cost in zip(graph.ops, simulate(graph, design).ops, strict=False):
+            is_sum_of_gradients = op.operator == "aten.add_.Tensor"
+            if op.layer and op.phase != "update" and not is_sum_of_gradients:
+                taken[f"{op.layer} {op.phase} {op.kind}"] += count * cost.cycles
+                crossed[op.phase] += count * cost.bytes_dram
+    # Weights and their gradients may stay in the buffer between micro-batches, or from a batch to its update.
+    kept = parts * 4 * graphs[0].parameter_elements
+    assert cycles[0] == cycles[1]
+    for phase, size_bytes in moved[0].items():
+        assert size_bytes == pytest.approx(moved[1][phase], rel=1e-9, abs=0 if fusion == "none" else kept), phase
+    planner = planner_of(graphs[0], design)
+    for group in [group for plan in planner.plans() for group in plan.groups if group.sliced]:
+        assert group.slices <= size or not any(planner.styles[position] == "samples" for position in group.members)
 
 
 def with_memories(*memories: Memory, preset: str = "bf16-systolic", **machine: object) -> Design:
