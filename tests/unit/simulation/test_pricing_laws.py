@@ -552,6 +552,37 @@ def test_a_convolution_of_depth_one_is_a_flat_one(kind) -> None:
         assert next(figures) == next(figures), one.name
 
 
+def products_of(
+    model: nn.Module, shape: tuple[int, ...], design: Design, *, training: bool = False
+) -> list[tuple[object, ...]]:
+    """Cycles, traffic and energy of the products of a step."""
+    graph = capture(model, torch.empty(*shape), training=training)
+    costs = [cost for op, cost in zip(graph.ops, simulate(graph, design).ops, strict=False) if op.gemm]
+    return [(cost.cycles, cost.bytes_dram, cost.bytes_sram, pytest.approx(cost.energy_j)) for cost in costs]
+
+
+@pytest.mark.parametrize("kind", ["eyeriss", "bf16-systolic"])
+def test_a_deep_convolution_of_flat_kernels_is_a_flat_one(kind) -> None:
+    """Of planes, of lines along the depth, and of any two axes."""
+    design, depth, side = load_design(kind, ["machine.fusion=none"]), 4, 12
+    for deep, flat, shape in (
+        (((1, 3, 3), (0, 1, 1)), ((3, 3), (1, 1)), (2 * depth, 8, side, side)),
+        (((1, 3, 1), (0, 1, 0)), ((3, 1), (1, 0)), (2 * depth, 8, side, side)),
+        (((3, 1, 1), (1, 0, 0)), ((3, 1), (1, 0)), (2, 8, depth, side * side)),
+        (((3, 3, 1), (1, 1, 0)), ((3, 3), (1, 1)), (2 * side, 8, depth, side)),
+    ):
+        figures = products_of(nn.Conv3d(8, 16, deep[0], padding=deep[1], bias=False), (2, 8, depth, side, side), design)
+        assert figures == products_of(nn.Conv2d(8, 16, flat[0], padding=flat[1], bias=False), shape, design), deep
+
+
+def test_windows_share_planes_as_they_share_rows() -> None:
+    """What fits in the buffer is fetched from DRAM once, however many windows read it."""
+    design = load_design("eyeriss", ["machine.fusion=none"])
+    [(_, moved, *_)] = products_of(nn.Conv3d(4, 8, 3, padding=1, bias=False), (1, 4, 8, 10, 12), design)
+    elements = 4 * 8 * 10 * 12 + 8 * 4 * 27 + 8 * 8 * 10 * 12
+    assert moved == 2 * elements  # words of 16 bits
+
+
 def test_slices_take_what_their_own_mapping_does() -> None:
     graph = capture(perceptron(512, 512, 512), torch.empty(512, 512))
     design = with_memories(Memory(name="buffer", kib=128, gb_s=8.0), rows=32, cols=32)

@@ -184,20 +184,18 @@ class Planner:
 
     def plans(self) -> list[Plan]:
         """The plans to choose from, for the fusion of the machine."""
-        match self._machine.fusion:
-            case "none":
-                return [self._separate()]
-            case "ops":
-                return self._fused(self._whole, 1.0, slicing=False, stays=False)
-            case "resident":
-                slicing = self._machine.dataflow.forward != "row-stationary"  # its products have no slices
-                plans = self._fused(self._whole, 1.0, slicing=slicing, stays=True)
-                if self._machine.objective == "time":
-                    plans += self._fused(self._whole, 1.0, slicing=False, stays=True)
-                for share in self._shares():
-                    with suppress(ConfigError):  # a share may be too small for one tile of some product
-                        plans += self._fused(self._works(share), share, slicing=slicing, stays=True)
-                return plans
+        machine = self._machine
+        if machine.fusion == "none":
+            return [self._separate()]
+        stays = machine.fusion == "resident"
+        slicing = stays and machine.dataflow.forward != "row-stationary"  # its products have no slices
+        plans = self._fused(self._whole, 1.0, slicing=slicing, stays=stays)
+        if slicing and machine.objective == "time":
+            plans += self._fused(self._whole, 1.0, slicing=False, stays=stays)
+        for share in self._shares():
+            with suppress(ConfigError):  # a share may be too small for one tile of some product
+                plans += self._fused(self._works(share), share, slicing=slicing, stays=stays)
+        return plans
 
     def _shares(self) -> Sequence[float]:
         """Shares of the buffer that running groups may use instead of all of it, to leave more for data that stays.
@@ -206,7 +204,7 @@ class Planner:
         a larger buffer can take longer.
         """
         if self._machine.objective != "time":
-            return (_HALF,)
+            return (_HALF,) if self._machine.fusion == "resident" else ()
         kib = self._buffer_bytes / 1024
         sizes = [mantissa * 2.0 ** (floor(log2(kib)) - step) for mantissa in (1.5, 1.0) for step in range(_OCTAVES + 1)]
         return [size / kib for size in sizes if kib / 2**_OCTAVES <= size < kib]
