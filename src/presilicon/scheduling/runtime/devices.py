@@ -186,10 +186,10 @@ class TorchDevice:
 
 
 @cache
-def _callable_on(func: Any, device: str) -> Callable[..., Any]:
+def _callable_on(func: Any, device: str) -> Any:
     """An operator, or its parts where torch has no kernel of it for a type of device."""
     if torch._C._dispatch_has_computed_kernel_for_dispatch_key(func.name(), device.upper()):
-        return func  # type: ignore[no-any-return]
+        return func
     from torch._decomp import decomposition_table
 
     return decomposition_table.get(func, func)

@@ -189,16 +189,16 @@ def _unrollings(problem: Contraction, rows: int, cols: int) -> Iterator[tuple[tu
             left = free_rows // segment
             if count > left:
                 continue
-            across = min(problem.size(second), free_cols)  # type: ignore[arg-type]
+            across = min(problem.size(second), free_cols)
             taken = {
                 "r": kernel,
                 "y": segment,
-                first: min(problem.size(first), count),  # type: ignore[arg-type]
-                other: min(problem.size(other), left // count),  # type: ignore[arg-type]
+                first: min(problem.size(first), count),
+                other: min(problem.size(other), left // count),
             }
             yield (
                 tuple(Loop(dim, size) for dim, size in taken.items() if size > 1),  # type: ignore[arg-type]
-                tuple(Loop(dim, size) for dim, size in {"y": width, second: across}.items() if size > 1),  # type: ignore[arg-type]
+                tuple(Loop(dim, size) for dim, size in {"y": width, second: across}.items() if size > 1),
             )
 
 

@@ -39,7 +39,8 @@ def _drop(*args: Any, **kwargs: Any) -> Any:
 
 def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """The weights times the second operand, in the order in which they lie, and the results times the first one."""
-    rows = functional.linear(input2, weight.flatten(0, 1)).unflatten(-1, weight.shape[:2])
+    flat = functional.linear(input2, weight.flatten(0, 1))
+    rows = flat.reshape(*flat.shape[:-1], *weight.shape[:2])
     result = torch.matmul(rows, input1.unsqueeze(-1)).squeeze(-1)
     return result if bias is None else result + bias
 
@@ -50,14 +51,16 @@ def _normalize(
     is_plain = input.is_floating_point() and input.dim() >= len(normalized_shape)
     is_plain &= weight is None or (weight.dtype == input.dtype and weight.shape == torch.Size(normalized_shape))
     is_plain &= torch._C._functorch.peek_interpreter_stack() is None
-    return _RmsNorm.apply(input, list(normalized_shape), weight, eps) if is_plain else NotImplemented
+    if not is_plain:
+        return NotImplemented
+    return _RmsNorm.apply(input, list(normalized_shape), weight, eps)  # type: ignore[no-untyped-call]
 
 
 class _RmsNorm(torch.autograd.Function):
     """RMS normalization as one op forward and one backward, whose gradients torch only has in parts."""
 
     @staticmethod
-    def forward(ctx: Any, input: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> Tensor:
+    def forward(ctx: Any, input: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> Any:
         # Below autograd, dispatch modes see the op and not its parts; with gradients on, capture knows its node.
         with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
             result, roots = torch.ops.aten._fused_rms_norm(input, shape, weight, eps)
