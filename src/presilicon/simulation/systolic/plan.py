@@ -2,7 +2,6 @@
 
 from collections.abc import Container, Hashable, Mapping, Sequence
 from contextlib import suppress
-from math import floor, log2
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -28,9 +27,7 @@ from presilicon.simulation.systolic.vectors import vector_work
 from presilicon.simulation.systolic.work import Moved, Rates, Work
 
 _HALF = 0.5
-"""The only share of the buffer besides all of it that is tried for running groups unless time alone counts."""
-_OCTAVES = 3
-"""Halvings of the buffer down to which its smaller sizes are tried where time alone counts."""
+"""Share of the buffer that a running group may use instead of all of it, to leave more for data that stays."""
 _LANE_BYTES = 1.0
 """Bytes of an operand that a lane of the vector unit passes in a cycle. Joined products gain that time, however fast
 DRAM is: the vector unit works behind one while the array does the next. Assumed: two operations for a bfloat16."""
@@ -184,30 +181,17 @@ class Planner:
 
     def plans(self) -> list[Plan]:
         """The plans to choose from, for the fusion of the machine."""
-        machine = self._machine
-        if machine.fusion == "none":
-            return [self._separate()]
-        stays = machine.fusion == "resident"
-        slicing = stays and machine.dataflow.forward != "row-stationary"  # its products have no slices
-        plans = self._fused(self._whole, 1.0, slicing=slicing, stays=stays)
-        if slicing and machine.objective == "time":
-            plans += self._fused(self._whole, 1.0, slicing=False, stays=stays)
-        for share in self._shares():
-            with suppress(ConfigError):  # a share may be too small for one tile of some product
-                plans += self._fused(self._works(share), share, slicing=slicing, stays=stays)
-        return plans
-
-    def _shares(self) -> Sequence[float]:
-        """Shares of the buffer that running groups may use instead of all of it, to leave more for data that stays.
-
-        Where time alone counts, they are the sizes of smaller buffers: groups form one by one, and those that form in
-        a larger buffer can take longer.
-        """
-        if self._machine.objective != "time":
-            return (_HALF,) if self._machine.fusion == "resident" else ()
-        kib = self._buffer_bytes / 1024
-        sizes = [mantissa * 2.0 ** (floor(log2(kib)) - step) for mantissa in (1.5, 1.0) for step in range(_OCTAVES + 1)]
-        return [size / kib for size in sizes if kib / 2**_OCTAVES <= size < kib]
+        match self._machine.fusion:
+            case "none":
+                return [self._separate()]
+            case "ops":
+                return self._fused(self._whole, 1.0, slicing=False, stays=False)
+            case "resident":
+                slicing = self._machine.dataflow.forward != "row-stationary"  # its products have no slices
+                plans = self._fused(self._whole, 1.0, slicing=slicing, stays=True)
+                with suppress(ConfigError):  # half may be too small for one tile of some product
+                    plans += self._fused(self._works(_HALF), _HALF, slicing=slicing, stays=True)
+                return plans
 
     def read_times(self, plan: Plan, group: Group, position: int) -> tuple[float, float]:
         """How often a product of a group reads each of its operands."""
