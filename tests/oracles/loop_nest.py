@@ -22,13 +22,13 @@ def count_changes(loops: tuple[Loop, ...], tensor: Tensor, inner: int) -> tuple[
 
 def elements(problem: Contraction, tensor: Tensor, tile: dict[str, int]) -> int:
     """Different elements of a tensor that a tile of the loops touches, one by one."""
-    g, b, k, c, y, x, r, s = (range(tile.get(dim, 1)) for dim in "gbkcyxrs")
+    g, b, k, c, y, x, r, s, z, t = (range(tile.get(dim, 1)) for dim in "gbkcyxrszt")
     if tensor == "W":
-        return prod(map(len, (g, k, c, r, s)))
+        return prod(map(len, (g, k, c, r, s, t)))
     if tensor == "Y":
-        return prod(map(len, (g, b, k, y, x)))
+        return prod(map(len, (g, b, k, y, x, z)))
     sizes = []
-    for axis, (positions, kernel) in enumerate(((y, r), (x, s))):
+    for axis, (positions, kernel) in enumerate(((y, r), (x, s), (z, t))):
         stride, dilation = problem.stride[axis], problem.dilation[axis]
         rows = {p * stride + q * dilation for p in positions for q in kernel}
         limit = None if problem.input_size is None else problem.input_size[axis]

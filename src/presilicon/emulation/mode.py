@@ -359,7 +359,7 @@ def _einsum(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: A
 def _bilinear(
     do: Arithmetic, func: Callable[..., Any], /, input1: Any, input2: Any, weight: Any, bias: Any = None
 ) -> Any:
-    out = do.einsum("...i,oij,...j->...o", input1, weight, input2)
+    out = do.einsum("...j,oij,...i->...o", input2, weight, input1)  # the weights as they lie in memory, as captured
     return out if bias is None else do.apply(torch.add, out, bias)
 
 

@@ -25,7 +25,7 @@ from presilicon.scheduling import Executor, OpDevice, Ran, Session, Solution, op
 from presilicon.study.cards.nvml import Nvml
 from presilicon.study.characterization import Meter
 from presilicon.study.scheduling import Scheduled
-from presilicon.workloads import WholeDropout
+from presilicon.workloads import DeviceOps
 
 Devices = Mapping[str, Sequence[str | OpDevice]]
 """Real devices of each pool, one for each unit: a name, or a device of one's own."""
@@ -82,7 +82,7 @@ class Hybrid:
             stack.callback(executor.close)
             self.session = Session(self.model, self.problem, self.schedule, executor)
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-            stack.enter_context(WholeDropout())
+            stack.enter_context(DeviceOps())
             stack.enter_context(self.session)
             self._stack = stack.pop_all()
         return self

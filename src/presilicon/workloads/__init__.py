@@ -19,6 +19,7 @@ from presilicon.workloads.user import files_of, load_file, workload_errors
 from presilicon.workloads.workload import Workload, adamw, sgd
 
 if TYPE_CHECKING:
+    from presilicon.workloads.capturing.device_ops import DeviceOps
     from presilicon.workloads.capturing.layers import (
         Layers,
         constants_of,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from presilicon.workloads.capturing.operators import describe_operator, ops_of_call
     from presilicon.workloads.capturing.optimizer_state import check_optimizer
     from presilicon.workloads.capturing.origins import Origin, origin_of_result
-    from presilicon.workloads.capturing.step_capture import WholeDropout, capture, capture_workload, mean_of_outputs
+    from presilicon.workloads.capturing.step_capture import capture, capture_workload, mean_of_outputs
     from presilicon.workloads.digits import digits_revnet, load_digits
     from presilicon.workloads.reading.batch import Batch, Slot
     from presilicon.workloads.reading.examples import Rows, all_inputs, open_split, resident_pair
@@ -53,6 +54,7 @@ __all__ = [
     "OPTIMIZERS",
     "Batch",
     "Coupling",
+    "DeviceOps",
     "Generators",
     "Layers",
     "Metric",
@@ -64,7 +66,6 @@ __all__ = [
     "Slot",
     "Splits",
     "Stream",
-    "WholeDropout",
     "Workload",
     "adamw",
     "all_inputs",

@@ -1,12 +1,14 @@
 """The systolic array equals the emulator's bits and the simulator's cycles, and an MLP trains on it as in emulation."""
 
 import shutil
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 from arrays import array_design, codes_of, emulated, operands, simulated_cycles, train_emulated, train_on_array
 from msgspec.structs import replace
+from torch import nn
 
 from presilicon.base import ConfigError
 from presilicon.designs import Hardware, Instrument, ProductNumerics, Tap
@@ -15,7 +17,9 @@ from presilicon.records import PRODUCT_PHASES
 from presilicon.rtl.array.circuit import array_circuit
 from presilicon.rtl.array.model import ArrayModel
 from presilicon.rtl.sources import SOURCES
+from presilicon.simulation import simulate
 from presilicon.simulation.systolic.reference import run_array, run_in_place
+from presilicon.workloads import capture
 
 SUMS = MacUnit(
     accumulate=parse("float(6, 9)"),
@@ -55,6 +59,35 @@ def check(design, samples: int, inputs: int, outputs: int, *, gap: float = 0.0, 
 @pytest.mark.parametrize("size", [(5, 10, 7), (1, 3, 2), (9, 4, 9), (16, 16, 16)])
 def test_products_have_the_emulators_bits_and_the_simulators_cycles(size) -> None:
     check(small(), *size, gap=0.2 if size[0] == 5 else 0.0, layers=LAYERS)
+
+
+@pytest.mark.parametrize("fusion", ["none", "ops", "resident"])
+def test_the_products_of_a_step_are_priced_at_the_circuits_cycles(fusion) -> None:
+    """The last layer's input gradient finds its weights in the array, and those of other layers do not."""
+    widths, samples = (10, 7, 5, 3), 6
+    design = small()
+    design = replace(design, machine=replace(design.machine, fusion=fusion), instrument=None)
+    linear = [nn.Linear(*sizes) for sizes in pairwise(widths)]
+    model = nn.Sequential(linear[0], nn.ReLU(), linear[1], nn.ReLU(), linear[2])
+    graph = capture(model, torch.empty(samples, widths[0]))
+    priced = {
+        (op.layer, op.phase): cost.cycles
+        for op, cost in zip(graph.ops, simulate(graph, design).ops, strict=False)
+        if op.gemm
+    }
+    circuit = array_circuit(design, samples=16, features=16)
+    array, taken = ArrayModel(circuit), {}
+
+    def run(layer: int, *phases: str, resident: bool = False) -> None:
+        found = array.run(phases, **operands(circuit, samples, *widths[layer : layer + 2]), resident=resident)
+        taken.update({(str(2 * layer), phase): found.cycles[phase] for phase in phases})
+
+    for layer in (0, 1, 2):
+        run(layer, "forward")
+    run(2, "input_grad", "weight_grad", resident=True)
+    run(1, "input_grad", "weight_grad")
+    run(0, "weight_grad")
+    assert priced == taken
 
 
 def test_a_product_that_the_circuit_cannot_count_is_refused() -> None:

@@ -1,9 +1,11 @@
 """Laws of what a step can cost, over random steps, designs and kinds of machines."""
 
 import random
+from collections import Counter
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -139,6 +141,42 @@ def test_products_of_micro_batches_take_as_long_as_those_of_single_ones(kind, se
     assert first == pytest.approx(parts * other)
 
 
+def normalized_images() -> nn.Module:
+    """A CNN with group normalizations and poolings after its convolutions."""
+    blocks = [
+        (nn.Conv2d(into, out, 3, padding=1), nn.GroupNorm(8, out), nn.ReLU(), nn.MaxPool2d(2))
+        for into, out in ((3, 32), (32, 64), (64, 128))
+    ]
+    return nn.Sequential(*[layer for block in blocks for layer in block], nn.Flatten(), nn.Linear(2048, 10))
+
+
+@cache
+def capture_micro_batches(count: int, size: int) -> StepGraph:
+    """A step of that CNN, its gradients added up over some micro-batches."""
+    return capture(normalized_images(), torch.empty(count * size, 3, 32, 32), accumulate=count)
+
+
+@pytest.mark.parametrize(("fusion", "kib"), [("none", 128), ("ops", 256), ("resident", 128), ("resident", 2048)])
+def test_micro_batches_cost_what_as_many_small_batches_do(fusion, kib) -> None:
+    parts, size, design = 8, 4, load_design("edge-fp8", [f"machine.fusion={fusion}", f"machine.sram_kib={kib}"])
+    graphs = [capture_micro_batches(count, size) for count in (parts, 1)]
+    cycles, moved = [Counter[str](), Counter[str]()], [Counter[str](), Counter[str]()]
+    for graph, count, taken, crossed in zip(graphs, (1, parts), cycles, moved, strict=True):
+        for op, cost in zip(graph.ops, simulate(graph, design).ops, strict=False):
+            is_sum_of_gradients = op.operator == "aten.add_.Tensor"
+            if op.layer and op.phase != "update" and not is_sum_of_gradients:
+                taken[f"{op.layer} {op.phase} {op.kind}"] += count * cost.cycles
+                crossed[op.phase] += count * cost.bytes_dram
+    # Weights and their gradients may stay in the buffer between micro-batches, or from a batch to its update.
+    kept = parts * 4 * graphs[0].parameter_elements
+    assert cycles[0] == cycles[1]
+    for phase, size_bytes in moved[0].items():
+        assert size_bytes == pytest.approx(moved[1][phase], rel=1e-9, abs=0 if fusion == "none" else kept), phase
+    planner = planner_of(graphs[0], design)
+    for group in [group for plan in planner.plans() for group in plan.groups if group.sliced]:
+        assert group.slices <= size or not any(planner.styles[position] == "samples" for position in group.members)
+
+
 def with_memories(*memories: Memory, preset: str = "bf16-systolic", **machine: object) -> Design:
     """A design with other memories and other fields of its machine."""
     design = load_design(preset)
@@ -220,6 +258,89 @@ def test_more_is_never_slower(seed) -> None:
 @pytest.mark.parametrize("seed", range(100, 140))
 def test_more_is_never_slower_in_many_cases(seed) -> None:
     check_more_is_not_slower(seed)
+
+
+class Attention(nn.Module):
+    """Self-attention over normalized rows."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm, self.heads = nn.LayerNorm(width), heads
+        self.project, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, tokens, width = x.shape
+        parts = self.project(self.norm(x)).view(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mixed = nn.functional.scaled_dot_product_attention(*parts)
+        return x + self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
+
+
+@cache
+def some_step(kind: str, training: bool) -> StepGraph:
+    """A step of a small model."""
+    images = (
+        nn.Conv2d(8, 32, 3, padding=1),
+        nn.GroupNorm(4, 32),
+        nn.ReLU(),
+        nn.Conv2d(32, 32, 3, padding=1),
+        nn.ReLU(),
+    )
+    model, shape = {
+        "perceptron": (perceptron(256, 512, 128, 64), (64, 256)),
+        "wide": (perceptron(1024, 1024, 1024), (128, 1024)),
+        "images": (nn.Sequential(*images), (8, 8, 16, 16)),
+        "attention": (nn.Sequential(Attention(128, 4), nn.Linear(128, 512), nn.GELU()), (8, 64, 128)),
+    }[kind]
+    return capture(model, torch.empty(*shape), training=training)
+
+
+def check_more_is_not_slower_for_a_step(seed: int) -> None:
+    """A random step on machines of which each has more of one thing than the one before."""
+    draw = random.Random(seed)
+    kind, training = draw.choice(["perceptron", "wide", "images", "attention"]), draw.choice([True, True, False])
+    graph, fusion, rows = some_step(kind, training), draw.choice(["none", "ops", "resident"]), draw.choice([16, 32, 64])
+    memory = Memory(
+        name="buffer", kib=draw.choice([64, 128, 256, 1024]), gb_s=draw.choice([None, 16.0, 64.0]),
+        doubled=draw.choice([True, True, False]), banks=64,
+    )  # fmt: skip
+    given: dict[str, Any] = {
+        "dram_gb_s": draw.choice([5.0, 20.0, 100.0]), "vector_lanes": draw.choice([16, 64]), "rows": rows, "cols": rows,
+        "prefetch": draw.choice([True, False]), "fusion": fusion, "clock_ghz": draw.choice([0.25, 0.5, 1.0]),
+    }  # fmt: skip
+    cores = Cores(
+        count=1, pj_bit_hop=0.1, parallel=draw.choice(["data", "tile", "layer", "best"]),
+        memory=draw.choice(["private", "shared"]),
+    )  # fmt: skip
+    chains: dict[str, list[tuple[Memory, dict[str, Any]]]] = {
+        "gb_s": [(replace(memory, gb_s=gb_s), given) for gb_s in (8.0, 16.0, 64.0, 1e5)],
+        "cores": [(memory, given | {"cores": replace(cores, count=count)}) for count in (1, 2, 3, 4, 6, 8, 12, 16)],
+    }
+    if fusion == "none":  # which groups form depends on these, one group after the other
+        sizes = [share * memory.kib for share in (0.5, 1.0, 1.5, 2.0, 4.0)]
+        chains["kib"] = [(replace(memory, kib=kib), given) for kib in sizes]
+        chains["dram"] = [(memory, given | {"dram_gb_s": gb_s}) for gb_s in (5.0, 10.0, 20.0, 40.0, 100.0)]
+        chains["lanes"] = [(memory, given | {"vector_lanes": lanes}) for lanes in (16, 32, 48, 64, 128)]
+        chains["clock"] = [(memory, given | {"clock_ghz": ghz}) for ghz in (0.25, 0.4, 0.5, 0.7, 1.0, 1.5)]
+    for name, chain in chains.items():
+        times = []
+        for own, fields in chain:
+            with suppress(ConfigError):
+                # An op that waits for a memory with a rate of its own ends with a whole cycle.
+                rounding_s = len(graph.ops) * 1e-9 / fields["clock_ghz"] if name == "clock" else 0.0
+                times.append((simulate(graph, with_memories(own, **fields)).time_s, rounding_s))
+        for (less, _), (more, rounding_s) in pairwise(times):
+            assert more <= less * (1 + 1e-9) + rounding_s, (name, fusion, times)
+
+
+@pytest.mark.parametrize("seed", [1, 3, 11, 19])
+def test_more_is_never_slower_for_a_step(seed) -> None:
+    check_more_is_not_slower_for_a_step(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 160))
+def test_more_is_never_slower_for_many_steps(seed) -> None:
+    check_more_is_not_slower_for_a_step(seed)
 
 
 def custom(index: int, additions: int) -> Op:
@@ -429,6 +550,37 @@ def test_a_convolution_of_depth_one_is_a_flat_one(kind) -> None:
         assert next(figures) == next(figures), one.name
 
 
+def products_of(
+    model: nn.Module, shape: tuple[int, ...], design: Design, *, training: bool = False
+) -> list[tuple[object, ...]]:
+    """Cycles, traffic and energy of the products of a step."""
+    graph = capture(model, torch.empty(*shape), training=training)
+    costs = [cost for op, cost in zip(graph.ops, simulate(graph, design).ops, strict=False) if op.gemm]
+    return [(cost.cycles, cost.bytes_dram, cost.bytes_sram, pytest.approx(cost.energy_j)) for cost in costs]
+
+
+@pytest.mark.parametrize("kind", ["eyeriss", "bf16-systolic"])
+def test_a_deep_convolution_of_flat_kernels_is_a_flat_one(kind) -> None:
+    """Of planes, of lines along the depth, and of any two axes."""
+    design, depth, side = load_design(kind, ["machine.fusion=none"]), 4, 12
+    for deep, flat, shape in (
+        (((1, 3, 3), (0, 1, 1)), ((3, 3), (1, 1)), (2 * depth, 8, side, side)),
+        (((1, 3, 1), (0, 1, 0)), ((3, 1), (1, 0)), (2 * depth, 8, side, side)),
+        (((3, 1, 1), (1, 0, 0)), ((3, 1), (1, 0)), (2, 8, depth, side * side)),
+        (((3, 3, 1), (1, 1, 0)), ((3, 3), (1, 1)), (2 * side, 8, depth, side)),
+    ):
+        figures = products_of(nn.Conv3d(8, 16, deep[0], padding=deep[1], bias=False), (2, 8, depth, side, side), design)
+        assert figures == products_of(nn.Conv2d(8, 16, flat[0], padding=flat[1], bias=False), shape, design), deep
+
+
+def test_windows_share_planes_as_they_share_rows() -> None:
+    """What fits in the buffer is fetched from DRAM once, however many windows read it."""
+    design = load_design("eyeriss", ["machine.fusion=none"])
+    [(_, moved, *_)] = products_of(nn.Conv3d(4, 8, 3, padding=1, bias=False), (1, 4, 8, 10, 12), design)
+    elements = 4 * 8 * 10 * 12 + 8 * 4 * 27 + 8 * 8 * 10 * 12
+    assert moved == 2 * elements  # words of 16 bits
+
+
 def test_slices_take_what_their_own_mapping_does() -> None:
     graph = capture(perceptron(512, 512, 512), torch.empty(512, 512))
     design = with_memories(Memory(name="buffer", kib=128, gb_s=8.0), rows=32, cols=32)
@@ -445,20 +597,42 @@ def test_slices_take_what_their_own_mapping_does() -> None:
     assert seen
 
 
-@pytest.mark.parametrize("fusion", ["ops", "resident"])
-@pytest.mark.parametrize("width", [256, 1024])
-def test_an_rms_norm_moves_no_more_than_a_layer_norm(fusion, width) -> None:
-    design = load_design("bf16-systolic", [f"machine.fusion={fusion}", "machine.sram_kib=1024"])
-    layers, rows = 3, 4 * 1024 * 1024 // width
+class Written(nn.Module):
+    """A normalization of rows as models write it out, with a mean (layer) or without one (RMS)."""
+
+    def __init__(self, width: int, *, is_centred: bool) -> None:
+        super().__init__()
+        self.is_centred, self.gain = is_centred, nn.Parameter(torch.ones(width))
+        self.offset = nn.Parameter(torch.zeros(width)) if is_centred else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x - x.mean(-1, keepdim=True) if self.is_centred else x
+        x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.gain
+        return x if self.offset is None else x + self.offset
+
+
+NORMS = {
+    "torch": (nn.RMSNorm, nn.LayerNorm),
+    "written": (partial(Written, is_centred=False), partial(Written, is_centred=True)),
+}
+
+
+@pytest.mark.parametrize("kind", ["bf16-systolic", "edge-fp8", "caterpillar-small", "h200", "v100"])
+@pytest.mark.parametrize("form", NORMS)
+def test_an_rms_norm_costs_no_more_than_a_layer_norm(form, kind) -> None:
+    width, rows = 256, 4096
+    fusions = ("none", "ops", "resident") if kind in ("bf16-systolic", "edge-fp8") else (None,)
     for training in (False, True):
-        costs = []
-        for norm in (nn.RMSNorm, nn.LayerNorm):
-            model = nn.Sequential(*[layer for _ in range(layers) for layer in (norm(width), nn.Linear(width, width))])
-            graph = capture(model, torch.empty(1, rows, width), training=training)
-            costs.append(dram_bytes(simulate(graph, design)))
-        # Autograd keeps the normalized values besides: they are written, and read by two groups.
-        kept = 3 * 2 * (layers - 1) * rows * width + 2 * 2 * rows * width if training else 0
-        assert costs[0] <= costs[1] + kept
+        graphs = []
+        for norm in NORMS[form]:
+            model = nn.Sequential(*[layer for _ in range(2) for layer in (nn.Linear(width, width), norm(width))])
+            graphs.append(capture(model, torch.empty(1, rows, width), training=training))
+        for fusion in fusions:
+            design = load_design(kind, [f"machine.fusion={fusion}", "machine.sram_kib=512"] if fusion else [])
+            rms, layer = (simulate(graph, design) for graph in graphs)
+            assert dram_bytes(rms) <= dram_bytes(layer), (training, fusion)
+            assert rms.energy_j <= layer.energy_j, (training, fusion)
+            assert rms.time_s <= layer.time_s * (1 + 1e-9), (training, fusion)
 
 
 @pytest.mark.parametrize("kind", ["h200", "v100", "xeon-8t"])

@@ -105,6 +105,34 @@ def test_dropout_of_a_transposed_tensor_draws_the_numbers_of_torch():
         assert losses(hybrid) == pytest.approx(plain, rel=1e-5)
 
 
+def test_an_rms_norm_and_a_bilinear_form_train_as_in_torch():
+    class Normalized(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.norm, self.form = nn.Linear(8, 16), nn.RMSNorm(16), nn.Bilinear(16, 8, 3)
+
+        def forward(self, x):
+            return self.form(self.norm(self.first(x)), x)
+
+    def losses(context):
+        torch.manual_seed(0)
+        model, x, found = Normalized(), torch.randn(4, 8), []
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        with context(model):
+            for _ in range(3):
+                optimizer.zero_grad()
+                loss = model(x).square().sum()
+                loss.backward()
+                optimizer.step()
+                found.append(loss.item())
+        return found
+
+    plain = losses(lambda model: torch.enable_grad())
+    with pytest.warns(HybridWarning, match="schedule of another model"):
+        assert losses(hybrid) == pytest.approx(plain, rel=1e-4)
+    assert plain[2] < plain[0]
+
+
 def test_a_batch_may_be_filled_again_through_numpy():
     def losses(in_context):
         training, generator = Training(load_workload("digits-mlp"), 16), torch.Generator().manual_seed(3)

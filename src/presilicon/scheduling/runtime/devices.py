@@ -6,6 +6,7 @@ An executor hands aten operators to a device with `DeviceTensor` in place of ten
 
 import re
 from collections.abc import Callable
+from functools import cache
 from math import prod
 from typing import Any, Protocol
 
@@ -152,7 +153,8 @@ class TorchDevice:
         kwargs = {**kwargs, "device": self.device} if kwargs.get("device") is not None else kwargs
         try:
             with torch.no_grad():
-                result = func(*map_leaves(self.unwrap, args), **map_leaves(self.unwrap, kwargs))
+                call = _callable_on(func, self.device.type)
+                result = call(*map_leaves(self.unwrap, args), **map_leaves(self.unwrap, kwargs))
         except getattr(torch, "AcceleratorError", ()) as error:
             raise DeviceLostError(f"{self.name} failed in {func}: {error}") from error
         return map_leaves(self.wrap, result)
@@ -181,6 +183,16 @@ class TorchDevice:
         if value.shape == tensor.shape and value.strides == tensor.stride() and value.offset == tensor.storage_offset():
             return tensor
         return tensor.as_strided(value.shape, value.strides, value.offset)
+
+
+@cache
+def _callable_on(func: Any, device: str) -> Any:
+    """An operator, or its parts where torch has no kernel of it for a type of device."""
+    if torch._C._dispatch_has_computed_kernel_for_dispatch_key(func.name(), device.upper()):
+        return func
+    from torch._decomp import decomposition_table
+
+    return decomposition_table.get(func, func)
 
 
 _NAMES = "cpu, cuda, cuda:0, opencl, opencl:PLATFORM.DEVICE (as in opencl:0.0) or opencl:0.0/1 for sub-device 1"

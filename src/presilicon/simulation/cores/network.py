@@ -46,19 +46,27 @@ class Network(Struct, frozen=True):
         return self.rows * self.cols
 
     def parts(self) -> "list[Network]":
-        """Networks of some of the cores that have the same links: halved again and again, this one first.
+        """Networks of some of the cores, this one first: those of smaller chips that its links can stand for.
 
-        Every second core of a ring has the load of a ring of half as many. A part of a mesh is a rectangle.
+        Their numbers of cores are powers of two, three times those, and this one halved again and again. A part of a
+        mesh is a rectangle that fits in it, or a row that bends once: data goes along rows first, so no link carries
+        more. Some cores of a ring have the load of a ring of as many: those between them pass it on.
 
         >>> [(part.rows, part.cols) for part in Network("mesh", 2, 4).parts()]
-        [(2, 4), (2, 2), (1, 2), (1, 1)]
+        [(2, 4), (2, 3), (2, 2), (1, 3), (1, 2), (1, 1)]
         """
-        parts = [self]
-        while parts[-1].count > 1:
-            last = parts[-1]
-            rows, cols = (last.rows, last.cols // 2) if last.cols > last.rows else (last.rows // 2, last.cols)
-            parts.append(Network(self.topology, rows, cols))
-        return parts
+        parts, rows, cols = {self.count: self}, self.rows, self.cols
+        while rows * cols > 1:
+            rows, cols = (rows, cols // 2) if cols > rows else (rows // 2, cols)
+            parts[rows * cols] = Network(self.topology, rows, cols)
+        counts = [factor << power for factor in (1, 3) for power in range(self.count.bit_length())]
+        for count in {*parts, *counts} - {self.count}:
+            chip = Network.of_cores(Cores(count=min(count, self.count), network=self.topology))
+            is_rectangle = chip.rows <= self.rows and chip.cols <= self.cols
+            is_corner = chip.rows == 1 and chip.cols < self.rows + self.cols
+            if count < self.count and (is_rectangle or is_corner or self.topology != "mesh"):
+                parts[count] = chip
+        return [parts[count] for count in sorted(parts, reverse=True)]
 
     def route(self, source: int, target: int) -> list[Link]:
         """The links from one core to another.

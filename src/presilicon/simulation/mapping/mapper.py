@@ -122,7 +122,7 @@ def _facts(
     bare = type(nothing)(name="", holds=frozenset(), serves=frozenset())
     stores = (bare, *machine.stores)
     reduced = set(DIMS) - RELEVANT[problem.result]
-    inputs = problem.input_size or (1 << 40, 1 << 40)
+    inputs = problem.input_size or (1 << 40,) * 3
     return kernel.Facts(
         relevant=np.array([[dim in RELEVANT[tensor] for dim in DIMS] for tensor in TENSORS]),
         result=TENSORS.index(problem.result),

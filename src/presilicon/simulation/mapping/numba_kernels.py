@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+DIMENSIONS = 10
 MOST_LOOPS = 24
 X, W, Y = range(3)
 TIME, ENERGY, PRODUCT = range(3)
@@ -21,7 +22,7 @@ class Facts(NamedTuple):
     """Tensors by dimensions."""
     result: int
     windows: Any
-    """Stride and dilation of rows, and of columns; rows and columns of the inputs."""
+    """Stride and dilation of rows, of columns and of planes; rows, columns and planes of the inputs."""
     bits: Any
     """Of an element of each tensor, and of a sum."""
     spatial: Any
@@ -52,12 +53,13 @@ class Facts(NamedTuple):
 def footprint(tensor, tile, windows):
     """`Contraction.footprint`."""
     if tensor == 1:
-        return tile[0] * tile[2] * tile[3] * tile[6] * tile[7]
+        return tile[0] * tile[2] * tile[3] * tile[6] * tile[7] * tile[9]
     if tensor == 2:
-        return tile[0] * tile[1] * tile[2] * tile[4] * tile[5]
-    rows = min((tile[4] - 1) * windows[0] + (tile[6] - 1) * windows[1] + 1, tile[4] * tile[6], windows[4])
-    columns = min((tile[5] - 1) * windows[2] + (tile[7] - 1) * windows[3] + 1, tile[5] * tile[7], windows[5])
-    return tile[0] * tile[1] * tile[3] * rows * columns
+        return tile[0] * tile[1] * tile[2] * tile[4] * tile[5] * tile[8]
+    rows = min((tile[4] - 1) * windows[0] + (tile[6] - 1) * windows[1] + 1, tile[4] * tile[6], windows[6])
+    columns = min((tile[5] - 1) * windows[2] + (tile[7] - 1) * windows[3] + 1, tile[5] * tile[7], windows[7])
+    planes = min((tile[8] - 1) * windows[4] + (tile[9] - 1) * windows[5] + 1, tile[8] * tile[9], windows[8])
+    return tile[0] * tile[1] * tile[3] * rows * columns * planes
 
 
 @njit(cache=True)
@@ -80,7 +82,7 @@ def count_changes(facts, dims, counts, often, different, partial):
 
 @njit(cache=True)
 def _elements_at(spatial, windows, tensor, dims, counts, loops, tile):
-    for dim in range(8):
+    for dim in range(DIMENSIONS):
         tile[dim] = spatial[dim]
     for i in range(loops):
         tile[dims[i]] *= counts[i]
@@ -105,7 +107,7 @@ def fill_tables(facts, store, dims, counts, space):
     often, different, partial, held, above = space
     bits, result = facts.bits, facts.result
     is_split, is_doubled, windows = facts.split[store], facts.doubled[store], facts.windows
-    tile, slid = facts.spatial[store].copy(), np.empty(8, np.int64)
+    tile, slid = facts.spatial[store].copy(), np.empty(DIMENSIONS, np.int64)
     for i in range(len(dims) + 1):
         if i:
             tile[dims[i - 1]] *= counts[i - 1]
@@ -210,7 +212,7 @@ def price(facts, dims, counts, cuts, space, traffic, load):
     """Cycles and energy after `allocate`; `traffic` gets the bits read from and written to each store."""
     often, different, partial = space[0], space[1], space[2]
     stores = len(facts.capacity)
-    spatial, windows, tile, bits = facts.spatial, facts.windows, np.empty(8, np.int64), facts.bits
+    spatial, windows, tile, bits = facts.spatial, facts.windows, np.empty(DIMENSIONS, np.int64), facts.bits
     rates, copies, holds, result = facts.rates, facts.copies, facts.holds, facts.result
     compute = 1.0
     for i in range(len(dims)):

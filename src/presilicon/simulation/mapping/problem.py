@@ -1,24 +1,26 @@
 """A product of a training step as loops over three tensors, of which one is the result."""
 
 from math import prod
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from presilicon.records import Convolution, Gemm, Op, Phase
 
-Dim = Literal["g", "b", "k", "c", "y", "x", "r", "s"]
-DIMS: tuple[Dim, ...] = ("g", "b", "k", "c", "y", "x", "r", "s")
-"""Groups, batch, output channels, input channels, output rows and columns, kernel rows and columns."""
+Dim = Literal["g", "b", "k", "c", "y", "x", "r", "s", "z", "t"]
+DIMS: tuple[Dim, ...] = ("g", "b", "k", "c", "y", "x", "r", "s", "z", "t")
+"""Groups, batch, output channels, input channels, output rows and columns, kernel rows and columns; output planes and
+kernel planes."""
 
 Tensor = Literal["X", "W", "Y"]
 TENSORS: tuple[Tensor, ...] = ("X", "W", "Y")
 """Inputs, weights and outputs of a layer; in a backward pass, one of them is a gradient of the same shape."""
 
 RELEVANT: dict[Tensor, frozenset[Dim]] = {
-    "X": frozenset(("g", "b", "c", "y", "x", "r", "s")),
-    "W": frozenset(("g", "k", "c", "r", "s")),
-    "Y": frozenset(("g", "b", "k", "y", "x")),
+    "X": frozenset(("g", "b", "c", "y", "x", "r", "s", "z", "t")),
+    "W": frozenset(("g", "k", "c", "r", "s", "t")),
+    "Y": frozenset(("g", "b", "k", "y", "x", "z")),
 }
 """The dimensions that tell the elements of a tensor apart."""
 
@@ -36,13 +38,22 @@ class Contraction(Struct, frozen=True, kw_only=True):
     (32, 16, 8, 64)
     """
 
-    sizes: tuple[int, int, int, int, int, int, int, int]
-    """The length of each of `DIMS`."""
+    sizes: tuple[int, ...]
+    """The length of each of `DIMS`; planes may be left out."""
     result: Tensor = "Y"
-    stride: tuple[int, int] = (1, 1)
-    dilation: tuple[int, int] = (1, 1)
-    input_size: tuple[int, int] | None = None
-    """Rows and columns of X that exist; what a kernel reads beside them is padding, and is not fetched."""
+    stride: tuple[int, ...] = (1, 1, 1)
+    """Along rows, columns and planes, which may be left out, as in `dilation` and `input_size`."""
+    dilation: tuple[int, ...] = (1, 1, 1)
+    input_size: tuple[int, ...] | None = None
+    """Rows, columns and planes of X that exist; what a kernel reads beside them is padding, and is not fetched."""
+
+    def __post_init__(self) -> None:
+        """Write a flat problem as one with a single plane."""
+        force_setattr(self, "sizes", (*self.sizes, *(1,) * (len(DIMS) - len(self.sizes))))
+        for name in ("stride", "dilation", "input_size"):
+            given = getattr(self, name)
+            if given is not None:
+                force_setattr(self, name, (*given, *(1,) * (3 - len(given))))
 
     @classmethod
     def of_gemm(cls, gemm: Gemm) -> "Contraction":
@@ -70,31 +81,43 @@ class Contraction(Struct, frozen=True, kw_only=True):
     def _of_convolution(cls, convolution: Convolution, result: Tensor) -> "Contraction":
         """A transposed convolution is a convolution whose inputs and outputs have changed places.
 
-        Slices along the depth of a 3-D one are further samples, and those of its kernel further channels, so that what
-        neighbouring windows share along the depth is fetched for each of them.
+        Positions along an axis on which windows neither overlap nor skip are further samples. So a 3-D convolution of
+        flat kernels is a 2-D one of each plane, and one whose kernels are single lines along the depth is a 2-D one of
+        planes and pixels.
         """
         into, out = convolution.in_channels, convolution.out_channels
         small, large = convolution.output_size, convolution.input_size
         if convolution.transposed:
             into, out, small, large = out, into, large, small
             result = {"X": "Y", "Y": "X", "W": "W"}[result]  # type: ignore[assignment]
-        groups, extra = convolution.groups, len(small) - 2
-        depth, kernel_depth = (prod(sizes[: max(extra, 0)]) for sizes in (small, convolution.kernel))
-        one = (1,) * -extra
-        plane = slice(max(extra, 0), None)
+        groups = convolution.groups
+        axes = [
+            _Axis(*sizes)
+            for sizes in zip(small, large, convolution.kernel, convolution.stride, convolution.dilation, strict=True)
+        ]
+        axes = [_FLAT] * (2 - len(axes)) + axes
+        *deep, rows, columns = axes
+        batch, planes = convolution.batch, _FLAT
+        if deep and not deep[0].has_windows:
+            batch *= deep[0].small
+        elif deep and not rows.has_windows and not columns.has_windows:
+            pixels = rows.small * columns.small
+            rows, columns = deep[0], _Axis(pixels, pixels, 1, 1, 1)
+        elif deep and not columns.has_windows:
+            rows, columns, batch = deep[0], rows, batch * columns.small
+        elif deep and not rows.has_windows:
+            rows, batch = deep[0], batch * rows.small
+        elif deep:
+            planes = deep[0]
         return cls(
-            sizes=(  # type: ignore[arg-type]
-                groups,
-                convolution.batch * depth,
-                out // groups,
-                into // groups * kernel_depth,
-                *(*one, *small[plane]),
-                *(*one, *convolution.kernel[plane]),
+            sizes=(
+                *(groups, batch, out // groups, into // groups),
+                *(rows.small, columns.small, rows.kernel, columns.kernel, planes.small, planes.kernel),
             ),
             result=result,
-            stride=(*one, *convolution.stride[plane]),  # type: ignore[arg-type]
-            dilation=(*one, *convolution.dilation[plane]),  # type: ignore[arg-type]
-            input_size=(*one, *large[plane]),  # type: ignore[arg-type]
+            stride=(rows.stride, columns.stride, planes.stride),
+            dilation=(rows.dilation, columns.dilation, planes.dilation),
+            input_size=(rows.large, columns.large, planes.large),
         )
 
     @property
@@ -112,19 +135,39 @@ class Contraction(Struct, frozen=True, kw_only=True):
 
     def footprint(self, tensor: Tensor, tile: "dict[Dim, int]") -> int:
         """Elements of a tensor that a tile of the loops touches."""
-        g, b, k, c, y, x, r, s = (tile.get(dim, 1) for dim in DIMS)
+        g, b, k, c, y, x, r, s, z, t = (tile.get(dim, 1) for dim in DIMS)
         match tensor:
             case "W":
-                return g * k * c * r * s
+                return g * k * c * r * s * t
             case "Y":
-                return g * b * k * y * x
-        rows, columns = (
+                return g * b * k * y * x * z
+        windows = [
             _window(positions, kernel, stride, dilation)
-            for positions, kernel, stride, dilation in zip((y, x), (r, s), self.stride, self.dilation, strict=True)
-        )
+            for positions, kernel, stride, dilation in zip(
+                (y, x, z), (r, s, t), self.stride, self.dilation, strict=True
+            )
+        ]
         if self.input_size is not None:
-            rows, columns = min(rows, self.input_size[0]), min(columns, self.input_size[1])
-        return g * b * c * rows * columns
+            windows = list(map(min, windows, self.input_size))
+        return g * b * c * prod(windows)
+
+
+class _Axis(NamedTuple):
+    """An axis of a convolution: positions of its windows, of what they read, and how they lie there."""
+
+    small: int
+    large: int
+    kernel: int
+    stride: int
+    dilation: int
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether a window reads more than its own position, or skips some."""
+        return self.kernel > 1 or self.stride > 1 or self.small != self.large
+
+
+_FLAT = _Axis(1, 1, 1, 1, 1)
 
 
 def _window(positions: int, kernel: int, stride: int, dilation: int) -> int:

@@ -98,6 +98,9 @@ def features_of_move(op: Op, kind: str, bits: float, layout: str) -> Features:
     work = 0.0 if operator == "mul" else _log(op.flops) - _log(op.elements_out)
     shape = (_log(largest.elements), _log(width), _log(op.elements_in) - _log(op.elements_out), work)
     size = "16" if bits <= 16 else "32"
+    if operator.startswith("_fused_rms_norm"):
+        name = "rms-norm.forward" if op.phase == "forward" else "rms-norm.backward"
+        return Features((f"{name}.{size}", name), shape)
     if op.kind == "optimizer":
         # Weights of any shape are lines of numbers here.
         keys = f"update.{operator}.{size}", f"update.{operator}.32", "optimizer.32"
@@ -113,12 +116,6 @@ def features_of_bias(name: str, result: TensorRef, bits: float, layout: str) -> 
     plain = f"{name}.{16 if bits <= 16 else 32}"
     order = layout if len(result.shape) > 3 else "contiguous"
     return Features((f"{plain}.{order}", plain, name), (_log(result.elements), _log(result.shape[1])))
-
-
-def features_of_rms_norm(features: Features, phase: str, bits: float) -> Features:
-    """Features of an op that torch's RMS normalization is captured as, and that a fused kernel computes on a card."""
-    part = "forward" if phase == "forward" else "backward"
-    return Features((f"rms-norm.{part}.{16 if bits <= 16 else 32}", f"rms-norm.{part}"), features.shape)
 
 
 def features_of_extra(name: str, elements: float, bits: float) -> Features:

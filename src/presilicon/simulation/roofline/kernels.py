@@ -17,7 +17,6 @@ from presilicon.simulation.roofline.features import (
     features_of_extra,
     features_of_move,
     features_of_product,
-    features_of_rms_norm,
     is_depthwise,
 )
 from presilicon.simulation.roofline.machine import MatrixRate, RooflineMachine
@@ -110,7 +109,6 @@ def make_kernels(ops: Sequence[Op], machine: RooflineMachine, formats: StepForma
     """The kernels of a step, one for each op; an op that another one absorbs has no launch and no work."""
     attention = find_attention(ops) if machine.fused_attention else NO_ATTENTION
     recurrence = find_recurrence(ops)
-    rms_norms = find_rms_norms(ops)
     layouts = lay_out_tensors(ops, formats)
     kernels = []
     for op, layout in zip(ops, layouts, strict=True):
@@ -119,26 +117,8 @@ def make_kernels(ops: Sequence[Op], machine: RooflineMachine, formats: StepForma
         else:
             gemm = recurrence.merged.get(op.index, op.gemm)
             kernel = _kernel(op, gemm, layout, attention, machine, formats)
-            if op.index in rms_norms:
-                features = features_of_rms_norm(kernel.features, op.phase, layout.main_bits(op))
-                kernel = structs.replace(kernel, features=features)
             kernels.append(_link(kernel, gemm.count) if gemm and op.index in recurrence.links else kernel)
     return kernels
-
-
-def find_rms_norms(ops: Sequence[Op]) -> frozenset[int]:
-    """Ops of torch's own RMS normalizations, which cards compute in one kernel forward and one backward.
-
-    They are captured in parts. Torch adds its epsilon in place, which sets them apart from modules that write the
-    formula out: those run op by op.
-    """
-    forward: dict[str, list[str]] = {}
-    for op in ops:
-        if op.phase == "forward" and op.layer:
-            forward.setdefault(op.layer, []).append(op.operator.removeprefix("aten.").partition(".")[0])
-    parts = {"pow", "mean", "add_", "rsqrt", "mul"}
-    layers = {layer for layer, operators in forward.items() if parts <= {*operators} <= {*parts, "_to_copy"}}
-    return frozenset(op.index for op in ops if op.layer in layers and op.phase != "update")
 
 
 def _kernel(

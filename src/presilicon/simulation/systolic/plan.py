@@ -21,7 +21,7 @@ from presilicon.simulation.recent import Recent
 from presilicon.simulation.systolic.compression import EXPANDED, Operands, stored_values
 from presilicon.simulation.systolic.machine import SystolicMachine
 from presilicon.simulation.systolic.mappings import Product, dataflow_of, describe_product
-from presilicon.simulation.systolic.products import Resident, array_work, resident_after
+from presilicon.simulation.systolic.products import Resident, array_work, finds_tile, resident_after, spare_load
 from presilicon.simulation.systolic.slices import part_of_product, slice_work, tile_space, used_shares
 from presilicon.simulation.systolic.vectors import vector_work
 from presilicon.simulation.systolic.work import Moved, Rates, Work
@@ -118,6 +118,7 @@ class Planner:
         self._imported, self._exported = imported, exported
         self._step, self._machine, self._rates = step, machine, rates
         self._copies = copies or {}
+        self._parameters = {tensor.id: tensor.elements for tensor in step.graph.parameters}
         self._buffer_bytes = machine.buffer.kib * 1024
         undivided = step.executed if whole is None else whole
         manners = _MANNERS.find(undivided, "", lambda: _find_manners(undivided))
@@ -253,9 +254,32 @@ class Planner:
                     slice_work(op, self._product(position), works[position], group.slices, step, machine, self._rates),
                     loads=(*products[position].read_bytes, *works[position].loads[2:]),
                 )
+        if stays:
+            self._spare_loads(groups, works)
         plans = [self._finish(groups, works, stays=stays)]
         sunk = groups if self._fences else sink(groups, self.values, self.styles, self._aligned)
         return plans if sunk == groups else [*plans, self._finish(sunk, works, stays=stays)]
+
+    def _spare_loads(self, groups: Sequence[Group], works: list[Work]) -> None:
+        """Leave weights in the array from one product to the next in the order in which groups run.
+
+        Products that take turns slice by slice replace one another's tiles; only the first finds what was there before
+        its group. DRAM is not spared: what of the weights stays on chip between groups is decided for the buffer.
+        """
+        step, machine = self._step, self._machine
+        resident: Resident | None = None
+        for group in groups:
+            products = [position for position in group.members if position in self._products]
+            takes_turns = group.slices > 1 and len(products) > 1
+            for position in sorted(group.members, key=lambda position: (position in group.late, position)):
+                op = step.executed[position]
+                may_find = position in self._products and not (takes_turns and position != products[0])
+                if may_find and finds_tile(op, resident, step, machine):
+                    operands = self.operands(position)
+                    works[position] = spare_load(
+                        works[position], self._product(position), machine, self._rates, operands
+                    )
+                resident = resident_after(op, machine, step.formats, self._parameters, resident)
 
     def _overlapped(self, group: Group, works: Sequence[Work], gathered: frozenset[int]) -> Group:
         """A group in the fastest number of slices: more of them overlap better, but refill the array more often."""
@@ -366,10 +390,10 @@ class Planner:
     def _works(self, share: float) -> list[Work]:
         """The work of every op on its own, with tiles in a share of the buffer.
 
-        Weights that a product leaves in the array serve the next one where products run in the order of the step.
+        Weights that a product leaves in the array serve the next one, here where products run in the order of the step
+        and otherwise in that of the groups (`_spare_loads`).
         """
         step, machine = self._step, self._machine
-        whole = {tensor.id: tensor.elements for tensor in step.graph.parameters}
         resident: Resident | None = None
         works: list[Work] = []
         for position, op in enumerate(step.executed):
@@ -395,7 +419,7 @@ class Planner:
             else:
                 works.append(self._vectors[position])
             if machine.fusion != "resident":
-                resident = resident_after(op, machine, step.formats, whole, resident)
+                resident = resident_after(op, machine, step.formats, self._parameters, resident)
         return works
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
+from math import ceil
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from presilicon.formats import Format
 from presilicon.records import Gemm, Op
 from presilicon.simulation.mapping.tiles import Buffer, ElementBytes, least_traffic
 from presilicon.simulation.systolic.compression import Operands
-from presilicon.simulation.systolic.cycles import ArrayCycles, transposer_cycles, transposer_writes
+from presilicon.simulation.systolic.cycles import transposer_cycles, transposer_writes
 from presilicon.simulation.systolic.machine import SystolicMachine
 from presilicon.simulation.systolic.mappings import (
     Mapped,
@@ -60,21 +61,13 @@ def array_work(
     The input gradient uses transposed weights. In place, it reads them in the layout of the forward product, with the
     reduction in the other direction of the array. With a transposer, the copy costs its cycles, and one read and one
     write of the weights in the buffer, in DRAM too when the buffer cannot hold them. Where the array holds the last
-    tile of the same weights in the same layout (`resident`), that tile is neither fetched nor loaded; SCALE-Sim's
-    convention always loads it.
+    tile of the same weights in the same layout (`resident`), that tile is neither fetched nor loaded.
     """
     formats, gemm = step.formats, product.gemm
     buffers = _shared(rates.buffers, share)
     mapped = map_product(product, op.phase, machine, step.convention, rates, buffers)
     a_loads, b_loads, spills = mapped.price.dram_bytes(mapped.task)
     traffic, extra_cycles, extra_sram = dict(mapped.price.traffic), 0, 0.0
-    if step.convention == "exact" and resident is not None and resident == _resident_weights(op, machine, formats):
-        on_reduction, across = lanes_of(machine, product.in_place)
-        tile = _last_tile(gemm, mapped.array, on_reduction * product.unit.lanes, across)
-        saved = tile * product.b.bits_per_element / 8
-        extra_cycles -= machine.rows
-        b_loads -= saved * operands.in_dram[1]
-        traffic[next(buffer.name for buffer in buffers if _RIGHT in buffer.holds)] -= saved * operands.right.on_chip
     register_bits = product.register_bits(mapped.dataflow)
     bytes_sram = traffic.pop(buffers[-1].name)
     if product.transposes and machine.transpose == "transposer":
@@ -85,7 +78,7 @@ def array_work(
         extra_sram = 2 * copy_bytes
         spills += 2 * copy_bytes if copy_bytes / gemm.count > buffers[-1].usable_bytes else 0.0
     cycles = mapped.cycles + extra_cycles
-    return Work(
+    work = Work(
         unit="array",
         cycles=cycles,
         operations_j=product.mac_j,
@@ -102,6 +95,38 @@ def array_work(
         utilization=product.packed.macs / (max(cycles, 1) * machine.rows * machine.cols),
         tile_bytes=mapped.price.occupied(mapped.task),
         whole_rows=mapped.price.tiles[-1].n == gemm.n,
+    )
+    if not finds_tile(op, resident, step, machine):
+        return work
+    a_loads, b_loads, *rest = work.loads
+    fetched = b_loads - _first_tile_bytes(product, machine) * operands.in_dram[1]
+    return replace(spare_load(work, product, machine, rates, operands), loads=(a_loads, fetched, *rest))
+
+
+def finds_tile(op: Op, resident: Resident | None, step: MachineStep, machine: SystolicMachine) -> bool:
+    """Whether the array holds the first tile of a product's weights; SCALE-Sim's convention always loads it."""
+    return (
+        step.convention == "exact" and resident is not None and resident == _resident_weights(op, machine, step.formats)
+    )
+
+
+def spare_load(work: Work, product: Product, machine: SystolicMachine, rates: Rates, operands: Operands) -> Work:
+    """The work of a product whose first tile of weights is in the array: it is neither read nor loaded."""
+    bytes_sram, inner_bytes = work.bytes_sram, dict(work.inner_bytes)
+    home = next(buffer.name for buffer in rates.buffers if _RIGHT in buffer.holds)
+    spared = _first_tile_bytes(product, machine) * operands.right.on_chip
+    if home == rates.buffers[-1].name:
+        bytes_sram -= spared
+    else:
+        inner_bytes[home] -= spared
+    cycles = work.cycles - machine.rows
+    return replace(
+        work,
+        cycles=cycles,
+        bytes_sram=bytes_sram,
+        extra_cycles=work.extra_cycles - machine.rows,
+        inner_bytes=inner_bytes,
+        utilization=product.packed.macs / (max(cycles, 1) * machine.rows * machine.cols),
     )
 
 
@@ -168,6 +193,10 @@ def _resident_weights(op: Op, machine: SystolicMachine, formats: StepFormats) ->
     )
 
 
-def _last_tile(gemm: Gemm, array: ArrayCycles, on_reduction: int, across: int) -> int:
-    """Elements of the last tile of the weights: what is left over in a ragged fold."""
-    return (gemm.k - (array.fold_k - 1) * on_reduction) * (gemm.n - (array.fold_n - 1) * across)
+def _first_tile_bytes(product: Product, machine: SystolicMachine) -> float:
+    """Bytes of the tile of weights that a backward pass begins with: the last one forward, what ragged folds leave."""
+    on_reduction, across = lanes_of(machine, product.in_place)
+    folds_k, folds_n = ceil(product.packed.k / on_reduction), ceil(product.packed.n / across)
+    height = product.gemm.k - (folds_k - 1) * on_reduction * product.unit.lanes
+    width = product.gemm.n - (folds_n - 1) * across
+    return height * width * product.b.bits_per_element / 8

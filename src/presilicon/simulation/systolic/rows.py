@@ -17,7 +17,7 @@ from presilicon.designs import MachineStep
 from presilicon.records import Op, Phase
 from presilicon.simulation.mapping.mapper import find_mapping
 from presilicon.simulation.mapping.nest import Hardware, Loop, Precision, Price, Store, price_mapping
-from presilicon.simulation.mapping.problem import DIMS, TENSORS, Contraction, Tensor
+from presilicon.simulation.mapping.problem import DIMS, TENSORS, Contraction, Dim, Tensor
 from presilicon.simulation.mapping.tiles import goal_of
 from presilicon.simulation.systolic.compression import Operands
 from presilicon.simulation.systolic.machine import Objective, SystolicMachine
@@ -177,24 +177,28 @@ def _unrollings(problem: Contraction, rows: int, cols: int) -> Iterator[tuple[tu
     kernel = min(problem.size("r"), rows)
     lines = problem.size("y")
     wide = [min(lines, cols), ceil(lines / ceil(lines / cols))]
-    for width, first, second in product(wide, ("c", "k"), ("k", "b")):
+    deep = problem.size("z") * problem.size("t") > 1
+    lanes: tuple[tuple[Dim, ...], tuple[Dim, ...]] = (
+        (("c", "k", "t"), ("k", "b", "z")) if deep else (("c", "k"), ("k", "b"))
+    )
+    for width, first, second in product(wide, *lanes):
         free_rows, free_cols = rows // kernel, cols // width
         segments = [1, *([min(free_rows, ceil(lines / width))] if lines > width else [])]
         for segment, count in product(segments, range(1, free_rows + 1)):
-            other = "c" if first == "k" else "k"
+            other: Dim = "c" if first == "k" else "k"
             left = free_rows // segment
             if count > left:
                 continue
-            across = min(problem.size(second), free_cols)  # type: ignore[arg-type]
+            across = min(problem.size(second), free_cols)
             taken = {
                 "r": kernel,
                 "y": segment,
-                first: min(problem.size(first), count),  # type: ignore[arg-type]
-                other: min(problem.size(other), left // count),  # type: ignore[arg-type]
+                first: min(problem.size(first), count),
+                other: min(problem.size(other), left // count),
             }
             yield (
                 tuple(Loop(dim, size) for dim, size in taken.items() if size > 1),  # type: ignore[arg-type]
-                tuple(Loop(dim, size) for dim, size in {"y": width, second: across}.items() if size > 1),  # type: ignore[arg-type]
+                tuple(Loop(dim, size) for dim, size in {"y": width, second: across}.items() if size > 1),
             )
 
 

@@ -68,7 +68,7 @@ _ADDITIONS: dict[str, Callable[[list[tuple[int, ...]]], int]] = {
 }
 """Additions, from the input shapes, of the gathers and scatters that add as they go."""
 
-_RESULTS_PER_ELEMENT: dict[tuple[OpKind, bool], int] = {
+_RESULTS_PER_ELEMENT: dict[tuple[str, bool], int] = {
     # compare, subtract, exponentiate, add, divide
     ("softmax", False): 5,
     # multiply by the output, add, subtract, multiply
@@ -77,8 +77,13 @@ _RESULTS_PER_ELEMENT: dict[tuple[OpKind, bool], int] = {
     ("normalization", False): 7,
     # offset sum; normalise (2), multiply, gain sum; two subtractions, multiply, scale
     ("normalization", True): 9,
+    # square, add, scale, gain
+    ("fused_rms_norm", False): 4,
+    # normalise, multiply, gain sum; subtract, multiply, scale
+    ("fused_rms_norm_backward", True): 6,
 }
-"""Arithmetic results per element of the ops that make several passes, forward and (True) backward."""
+"""Arithmetic results per element of the ops that make several passes, forward and (True) backward, by their name or
+else by their kind."""
 
 _ALLOCATING = """
     empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_ set_ detach alias lift_fresh lift
@@ -288,7 +293,8 @@ def count_flops(
     backward = name.endswith(("_backward", "_backward_data"))
     if fixed_statistics:
         return max([written, *map(prod, inputs)]) * (4 if backward else 2)
-    return max([written, *map(prod, inputs)]) * _RESULTS_PER_ELEMENT.get((operator.kind, backward), 1)
+    results = _RESULTS_PER_ELEMENT.get((operator.kind, backward), 1)
+    return max([written, *map(prod, inputs)]) * _RESULTS_PER_ELEMENT.get((name, backward), results)
 
 
 def _window(name: str, kernel: list[int]) -> int:

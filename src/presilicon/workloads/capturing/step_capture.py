@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import linecache
 import os
 import traceback
@@ -15,15 +14,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import Optimizer
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from presilicon.base import ConfigError
 from presilicon.records import StepGraph, TensorRef
 from presilicon.workloads.capturing.assembly import assemble
+from presilicon.workloads.capturing.device_ops import DeviceOps
 from presilicon.workloads.capturing.layers import constants_of, ends_of
 from presilicon.workloads.capturing.optimizer_state import check_optimizer
 from presilicon.workloads.capturing.recorder import DataDependentError, Recorder
@@ -261,7 +259,7 @@ def _run(step: _Step, recorder: Recorder, label: str) -> None:
 def _run_passes(step: _Step, share: float, recorder: Recorder, label: str) -> None:
     """Forward and backward pass of a batch or micro-batch, whose loss counts by its share."""
     # Tensors that the model creates belong on its device; an optimizer's step counters must keep their values.
-    with _explained(f"the forward pass of {label}"), torch.device("meta"), WholeDropout():
+    with _explained(f"the forward pass of {label}"), torch.device("meta"), DeviceOps():
         recorder.stage = "forward"
         output = step.model(*step.args, **step.kwargs)
         if step.optimizer is None and step.loss is None:
@@ -275,20 +273,6 @@ def _run_passes(step: _Step, share: float, recorder: Recorder, label: str) -> No
         recorder.flows.watch(loss)
         loss.backward()  # type: ignore[no-untyped-call]
         recorder.flows.unwatch()
-
-
-class WholeDropout(TorchFunctionMode):
-    """A mode in which dropout is one op, as on a GPU, and not a mask, its scaling and a product."""
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func is functional.dropout:
-            given = inspect.signature(func).bind(*args, **kwargs or {}).arguments
-            share = given.get("p", 0.5)
-            if given.get("training", True) and 0 < share < 1 and not given.get("inplace", False):
-                return torch.native_dropout(given["input"], share, True)[0]
-        return func(*args, **kwargs or {})
 
 
 def _scalar_loss(step: _Step, output: Any) -> Tensor:

@@ -71,6 +71,27 @@ def test_the_comparison_can_fail() -> None:
     assert wide[1] != narrow[1]
 
 
+class Form(nn.Module):
+    """A bilinear form of two projections, by torch's layer or by its formula."""
+
+    def __init__(self, by_layer: bool) -> None:
+        super().__init__()
+        self.first, self.second, self.by_layer = nn.Linear(9, 7), nn.Linear(9, 5), by_layer
+        self.form = nn.Bilinear(7, 5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = self.first(x), self.second(x)
+        if self.by_layer:
+            return self.form(first, second)
+        return torch.einsum("...j,oij,...i->...o", second, self.form.weight, first) + self.form.bias
+
+
+@pytest.mark.parametrize("shape", [(6, 9), (2, 3, 9)])
+def test_a_bilinear_form_has_the_flops_of_its_formula(shape: tuple[int, ...]) -> None:
+    # torch counts nothing in its own operator.
+    assert captured(capture(Form(by_layer=True), torch.empty(shape))) == count(Form(by_layer=False), torch.empty(shape))
+
+
 class Grouped(nn.Module):
     """A grouped convolution, or the same work as one convolution per group."""
 

@@ -37,6 +37,7 @@ OPS = {
     "addmm": lambda a, b: torch.addmm(b, a, b, beta=0.5, alpha=2.0),
     "vector": lambda a, b: a @ b[:, 0],
     "linear": lambda a, b: functional.linear(a, b, b[0]),
+    "bilinear": lambda a, b: functional.bilinear(a, a.flip(0), b.expand(3, 8, 8)),
     "convolution": lambda a, b: functional.conv1d(a.expand(3, 8, 8), b.reshape(16, 4, 1), groups=2),
     "transposed": lambda a, b: functional.conv_transpose1d(a.expand(3, 8, 8), b.reshape(8, 4, 2), groups=2),
     "attention": lambda a, b: functional.scaled_dot_product_attention(a[None], b[None], b[None]),

@@ -103,8 +103,28 @@ def test_cores_receive_what_they_need_and_do_not_own(order: str):
     assert by_samples == (0, 7, 0)  # weights to all others, activations to none
 
 
-def test_parts_have_half_the_cores_and_load_no_link_more():
-    for cores in (Cores(count=16), Cores(count=8, network="ring"), Cores(count=8, network="all-to-all")):
-        parts = Network.of_cores(cores).parts()
-        assert [part.count for part in parts] == [cores.count >> step for step in range(len(parts))]
-    assert [Network.of_cores(Cores(count=count)).parts()[1].count for count in (6, 5, 7)] == [2, 2, 3]
+@pytest.mark.parametrize("topology", ["mesh", "ring", "all-to-all"])
+def test_parts_are_the_networks_of_smaller_chips_and_halves(topology):
+    for count in (3, 4, 6, 8, 12, 16, 24):
+        parts = Network.of_cores(Cores(count=count, network=topology)).parts()
+        smaller = [chip for chip in (1, 2, 3, 4, 6, 8, 12, 16, 24) if chip <= count]
+        assert [part.count for part in parts] == smaller[::-1]
+        assert all(part == Network.of_cores(Cores(count=part.count, network=topology)) for part in parts)
+    assert [Network.of_cores(Cores(count=count)).parts()[1].count for count in (5, 7, 49)] == [3, 3, 24]
+    assert 21 in [part.count for part in Network.of_cores(Cores(count=49)).parts()]
+
+
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_a_row_of_cores_that_bends_once_loads_no_link_more(count):
+    row, square = Network("mesh", 1, count), Network("mesh", 3, 3)
+    corner = [0, 1, 2, 5, 8][:count]  # along the first row, then down the last column
+    for source in range(count):
+        targets = tuple(target for target in range(count) if target != source)
+        for summed in (False, True):
+            straight = row.load([Flow(source, targets, 1.0, summed)])
+            bent = square.load([Flow(corner[source], tuple(corner[target] for target in targets), 1.0, summed)])
+            assert max(bent.values()) <= max(straight.values())
+    everyone = [(a, b) for a in range(count) for b in range(count) if a != b]
+    straight = row.load(Flow(a, (b,), 1.0) for a, b in everyone)
+    bent = square.load(Flow(corner[a], (corner[b],), 1.0) for a, b in everyone)
+    assert max(bent.values()) <= max(straight.values())

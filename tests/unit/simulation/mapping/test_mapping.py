@@ -50,9 +50,9 @@ def some_problem(rng: random.Random) -> Contraction:
     return Contraction(
         sizes=tuple(rng.choice([1, 2, 3, 4, 6]) for _ in DIMS),
         result=rng.choice(TENSORS),
-        stride=(rng.choice([1, 2]), 1),
-        dilation=(1, rng.choice([1, 2])),
-        input_size=rng.choice([None, (3, 4)]),
+        stride=(rng.choice([1, 2]), 1, rng.choice([1, 2])),
+        dilation=(1, rng.choice([1, 2]), rng.choice([1, 2])),
+        input_size=rng.choice([None, (3, 4), (3, 4, 2)]),
     )
 
 

@@ -28,7 +28,7 @@ def features(graph: StepGraph, operator: str, *settings: str) -> set[Any]:
 
 @pytest.mark.parametrize(
     ("make", "operator"),
-    [(lambda: nn.LayerNorm(64), "native_layer_norm"), (lambda: nn.Sequential(nn.RMSNorm(64)), "rsqrt")],
+    [(lambda: nn.LayerNorm(64), "native_layer_norm"), (lambda: nn.RMSNorm(64), "fused_rms_norm")],
 )
 def test_rows_are_normalized_alike_whatever_axes_stand_before(make: Callable[[], nn.Module], operator: str) -> None:
     flat, deep, deeper = (capture(make(), torch.empty(*sizes, 64)) for sizes in ((96,), (4, 24), (4, 6, 4)))

@@ -7,7 +7,7 @@ from presilicon.base import ConfigError
 from presilicon.designs import load_design
 from presilicon.records import Gemm
 from presilicon.simulation import simulate, simulate_gemm
-from presilicon.simulation.mapping.problem import Contraction
+from presilicon.simulation.mapping.problem import DIMS, Contraction
 from presilicon.simulation.systolic.rows import unroll_rows
 from presilicon.workloads import capture_workload, load_workload
 
@@ -61,7 +61,7 @@ def test_a_product_lies_on_as_many_cells_as_eyeriss_uses() -> None:
 
 def _steps(problem: Contraction, spatial) -> int:
     steps = 1
-    for dim, size in zip("gbkcyxrs", problem.sizes, strict=True):
+    for dim, size in zip(DIMS, problem.sizes, strict=True):
         count = 1
         for axis in spatial:
             for loop in axis:
