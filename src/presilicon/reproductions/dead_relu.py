@@ -184,7 +184,7 @@ def statements(rows: Rows) -> Iterator[Statement]:
     yield Statement(
         is_lost,
         "a network learns and then loses its accuracy",
-        f"{best:.0f}%, then {lowest:.0f}%; seeds tried: {tried.ours:g}, {tried.note}",
+        f"{best:.0f}%, then {lowest:.0f}%; seeds tried: {tried.ours or 0.0:g}, {tried.note}",
     )
     dead = rows["layer whose outputs are all zero"]
     yield Statement(
