@@ -1,12 +1,14 @@
 """A choice equals exhaustion: what is left when every point is trained, priced and held to the limits."""
 
-from math import inf, isfinite
+from itertools import permutations
+from math import inf, isfinite, nan
 
 import pytest
 
 import presilicon as ps
 from presilicon.base import RunFailedError
-from presilicon.records import POINT_METRICS, SIMULATED, direction_of
+from presilicon.records import POINT_METRICS, SIMULATED, Evaluation, Trace, direction_of
+from presilicon.study.search.choosing import _final
 from presilicon.workloads import load_workload
 
 STUDIES = {
@@ -69,3 +71,14 @@ def test_the_recommendation_is_the_best_that_meets_the_limits(by, study, exhaust
             continue
         best = min(record.metric(cost) for record in allowed)
         assert choice.metrics[cost] == pytest.approx(best), limit
+
+
+@pytest.mark.parametrize(("better", "worst"), [("higher", -inf), ("lower", inf)])
+def test_a_value_that_is_no_number_is_the_worst_wherever_it_stands(better, worst):
+    def final(accuracies):
+        points = [Evaluation(step=1, samples=1, updates=1, accuracy=value, loss=0.0) for value in accuracies]
+        trace = Trace(seed=0, losses=(), runs=(), evaluations=tuple(points), test_accuracy=0.0, ending="budget")
+        return _final(trace, len(points), better)
+
+    assert {final(order) for order in permutations((nan, 0.5, 0.7))} == {0.5 if better == "higher" else 0.7}
+    assert {final(order) for order in permutations((nan, nan, 0.7))} == {worst}
