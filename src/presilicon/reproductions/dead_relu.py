@@ -1,11 +1,12 @@
 """A deep network that learns and then collapses: a layer of ReLUs has died, and the instrument shows which."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from statistics import median
 
 from presilicon.designs import Tap
 from presilicon.records import Curve, Panel, Reproduced, Reproduction
+from presilicon.reproductions.verdicts import OUR_OWN, Rows, Statement, conclude, shown
 from presilicon.reproductions.watched import (
     SOURCE,
     OnEvent,
@@ -26,6 +27,10 @@ SEEDS = range(8)
 """Tried in turn until one learns and then collapses. Results of a run that is about to fail depend on the order of
 additions, which differs between processors."""
 LEARNT, LOST, DEAD = 0.9, 0.5, 0.99
+EARLIER = 800
+"""Steps before its end at which the layer that dies is looked at too."""
+SOON = 0.5
+"""Share of zeros from which a layer is on its way to dying."""
 
 
 def workload(leak: float = 0.0) -> Workload:
@@ -72,11 +77,18 @@ def _tell(seen: Watched, leaky: Watched, seed: int) -> Reproduction:
     marks = () if dead is None else ((float(dead[1]), f"layer {dead[0]} is dead"),)
     silent = sum(all(value == 0 for value in curve.y[-5:]) for curve in gradients)
     burst, usual = _burst(gradients, dead)
+    before, at_end = _way(seen, dead)
     rows = (
+        Reproduced(
+            "seeds tried until one learns and then collapses",
+            ours=seed - SEEDS.start + 1,
+            note=f"of {len(SEEDS)} at most; {seed} is shown",
+        ),
         Reproduced("best accuracy while it learns", "%", ours=100 * best_accuracy(seen.trace)),
         Reproduced(
             "accuracy at the end", "%", ours=100 * last_accuracy(seen.trace), note="a quarter of the points by guessing"
         ),
+        Reproduced("lowest accuracy after the best", "%", ours=100 * _lowest_after_best(seen)),
         Reproduced(
             "step at which accuracy is lost",
             ours=collapsed,
@@ -87,6 +99,8 @@ def _tell(seen: Watched, leaky: Watched, seed: int) -> Reproduction:
             ours=dead[0] if dead else None,
             note=f"from step {dead[1]} on; layer 9 in the source's network, by chance the same" if dead else "",
         ),
+        Reproduced(f"its share of zeros {EARLIER} steps before", "%", ours=before),
+        Reproduced("its share of zeros at the look before", "%", ours=at_end),
         Reproduced(
             "layers whose weight gradient is zero at the end", ours=silent, note=f"of {DEPTH}; most, in the source"
         ),
@@ -115,7 +129,7 @@ def _tell(seen: Watched, leaky: Watched, seed: int) -> Reproduction:
             "(gradient norm); what enters a layer is the output of the one before it. All of it went through the fast "
             f"model of the circuit, packets and decoder; {seen.dropped} frames were dropped.",
         ),
-        verdict=_verdict(seen, leaky, dead, silent, (burst, usual)),
+        verdict=conclude(statements, rows),
         panels=(
             Panel(title="(a) Accuracy", curves=(seen.accuracy("ReLU"), leaky.accuracy("leaky ReLU")), percent=True,
                   marks=marks, note="All that one would know without an instrument."),
@@ -137,6 +151,21 @@ def _burst(gradients: Sequence[Curve], dead: tuple[int, int] | None) -> tuple[fl
     return max(before), median(norms)
 
 
+def _way(seen: Watched, dead: tuple[int, int] | None) -> tuple[float | None, float | None]:
+    """Percent of zeros in the output of the layer that dies: long before, and at the look before its end."""
+    if dead is None:
+        return None, None
+    number, since = dead
+    curve = seen.curve(f"into.layer{number + 1}", "sparsity")
+    looks = [value for step, value in zip(curve.x, curve.y, strict=True) if since - EARLIER <= step < since and value]
+    return (100 * looks[0], 100 * looks[-1]) if looks else (None, None)
+
+
+def _lowest_after_best(seen: Watched) -> float:
+    accuracies = [point.accuracy for point in seen.trace.evaluations]
+    return min(accuracies[accuracies.index(max(accuracies)) :])
+
+
 def _collapse(seen: Watched) -> float | None:
     """Step of the last evaluation above `LOST`; None if accuracy was never lost."""
     points = seen.trace.evaluations
@@ -144,25 +173,40 @@ def _collapse(seen: Watched) -> float | None:
     return None if not good or good[-1] == points[-1].step else float(good[-1])
 
 
-def _verdict(
-    seen: Watched, leaky: Watched, dead: tuple[int, int] | None, silent: int, strongest: tuple[float, float]
-) -> str:
-    if dead is None or _collapse(seen) is None:
-        return "No seed collapsed with a dead layer here, so the figure is not reproduced on this machine."
-    number, since = dead
-    curve = seen.curve(f"into.layer{number + 1}", "sparsity")
-    earlier = [value for step, value in zip(curve.x, curve.y, strict=True) if since - 800 <= step < since and value]
-    rise = f"Its share of zeros was {earlier[0]:.0%} 800 steps before and {earlier[-1]:.0%} at the look before its end"
-    burst, usual = strongest
-    rise += f", where a gradient {burst / usual:.0f} times the usual gave it the rest"
-    end = last_accuracy(leaky.trace)
-    outcome = (
-        "learn on" if end > LEARNT else "stay alive, but unsteady at this learning rate" if end > LOST else "fail too"
+def statements(rows: Rows) -> Iterator[Statement]:
+    """The figure's story: accuracy that is lost, the layer that died, its gradients, and whether it recovers."""
+    best, lowest, end = (
+        rows[name].ours or 0.0
+        for name in ("best accuracy while it learns", "lowest accuracy after the best", "accuracy at the end")
     )
-    return (
-        f"Reproduced in kind: accuracy reaches {best_accuracy(seen.trace):.0%} and falls to "
-        f"{last_accuracy(seen.trace):.0%}; of ten layers it is layer {number} whose outputs become all zero, at step "
-        f"{since}, and {silent} weight gradients are zero from then on. {rise}; in the source, too, it was on its way "
-        "for long. Not reproduced: the source's accuracy recovers after eleven epochs, ours does not, since a layer "
-        f"that is wholly dead passes no gradient back. Leaky ReLUs {outcome} ({end:.0%} at the end)."
+    tried = rows["seeds tried until one learns and then collapses"]
+    is_lost = best >= 100 * LEARNT and lowest <= 100 * LOST
+    yield Statement(
+        is_lost,
+        "a network learns and then loses its accuracy",
+        f"{best:.0f}%, then {lowest:.0f}%; seeds tried: {tried.ours or 0.0:g}, {tried.note}",
+    )
+    dead = rows["layer whose outputs are all zero"]
+    yield Statement(
+        is_lost and dead.ours is not None,
+        "the instrument names one layer whose outputs become all zero",
+        "none" if dead.ours is None else f"layer {dead.ours:g} of {DEPTH}, {dead.note}",
+    )
+    early, late = (
+        rows[f"its share of zeros {EARLIER} steps before"].ours,
+        rows["its share of zeros at the look before"].ours,
+    )
+    yield Statement(
+        early is not None and late is not None and 100 * SOON <= early <= late,
+        f"that layer was on its way for long, with {SOON:.0%} zeros and more {EARLIER} steps before",
+        "no layer died"
+        if early is None or late is None
+        else f"{early:.0f}%, and {late:.0f}% at the look before its end",
+    )
+    silent = rows["layers whose weight gradient is zero at the end"].ours or 0.0
+    yield Statement(silent > DEPTH / 2, "most weight gradients are zero from then on", f"{silent:g} of {DEPTH}")
+    yield Statement(is_lost and end >= 100 * LEARNT, "accuracy recovers later", f"{end:.0f}% at the end")
+    leaky = rows["accuracy at the end with leaky ReLUs"]
+    yield Statement(
+        (leaky.ours or 0.0) >= 100 * LEARNT, "the same network with leaky ReLUs learns on", shown(leaky), OUR_OWN
     )

@@ -20,6 +20,7 @@ from presilicon.records import (
     Result,
     SeedEvent,
 )
+from presilicon.reproductions.verdicts import OUR_OWN, Rows, Statement, conclude
 from presilicon.simulation import fit_area
 from presilicon.study import compare
 
@@ -109,13 +110,14 @@ def reproduce(
     for name in workloads:
         named = None if on_event is None else _named(name, on_event)
         comparisons[name] = compare(designs(), name, seeds=seeds, checkpoints=folder / name, on_event=named)
+    rows = tuple(row for name, comparison in comparisons.items() for row in _rows(name, comparison))
     return Reproduction(
         name="formats-at-equal-area",
         title="Number formats and MAC units at equal area",
         source="no publication has this table",
-        rows=tuple(row for name, comparison in comparisons.items() for row in _rows(name, comparison)),
+        rows=rows,
         assumptions=_ASSUMPTIONS,
-        verdict=" ".join(_verdict(name, comparison) for name, comparison in comparisons.items()),
+        verdict=conclude(statements, rows),
         panels=tuple(_panel(name, comparison) for name, comparison in comparisons.items()),
     )
 
@@ -162,18 +164,26 @@ def _rank(comparison: Comparison, result: Result, quantity: str) -> float:
     return inf if median is None else median
 
 
-def _verdict(workload: str, comparison: Comparison) -> str:
-    ranks = {
-        quantity: {result.name: _rank(comparison, result, quantity) for result in comparison.designs}
-        for quantity in ("time", "energy")
-    }
-    fastest, frugal = (min(by_name, key=lambda name: by_name[name]) for by_name in ranks.values())
-    missing = [name for name, rank in ranks["time"].items() if rank == inf]
-    lost = f" {', '.join(missing)} did not reach the target on most seeds." if missing else ""
-    return (
-        f"{workload}: {fastest} is fastest ({ranks['time'][fastest]:.2f} of fp32), {frugal} takes the least energy "
-        f"({ranks['energy'][frugal]:.2f}).{lost}"
-    )
+def statements(rows: Rows) -> Iterator[Statement]:
+    """For each workload, whether a narrower format gains at the same area, which gains most, and which fail."""
+    workloads = dict.fromkeys(row.quantity.partition(", ")[0] for row in rows)
+    for workload in workloads:
+        for quantity, best in (("time", "is fastest"), ("energy", "takes the least energy")):
+            ratios = {
+                row.quantity.removeprefix(f"{workload}, ").removesuffix(f": {quantity}"): row.ours
+                for row in rows.like(f"{workload}, ", f": {quantity}")
+            }
+            known = {name: ratio for name, ratio in ratios.items() if ratio is not None}
+            lost = ", ".join(name for name in ratios if name not in known)
+            first = min(known, key=lambda name: known[name], default="")
+            winner = f"{first} {best}, {known[first]:.2f} of fp32; " if first else ""
+            yield Statement(
+                bool(first) and known[first] < 1,
+                f"a format takes less {quantity} than fp32 on {workload} at the same area",
+                f"{winner}better than fp32: {sum(ratio < 1 for ratio in known.values())} of {len(ratios)}"
+                + (f"; not at the target on most seeds: {lost}" if lost else ""),
+                OUR_OWN,
+            )
 
 
 def _panel(workload: str, comparison: Comparison) -> Panel:

@@ -1,7 +1,7 @@
 """Shared by the reproductions of the GPU-FPGA publication: its figures, six models, and sets of assumptions."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from presilicon.designs import System, load_system
-from presilicon.records import Problem, Schedule, ScheduleCost, StepGraph
+from presilicon.records import Problem, Reproduced, Schedule, ScheduleCost, StepGraph
+from presilicon.reproductions.verdicts import Statement, is_near
 from presilicon.scheduling import Graph, Rules, alone, build_problem, check, cost, execute, parse_graph, reference_only
 from presilicon.study import MODELS, Sizing, capture_steps, join_steps
 
@@ -148,4 +149,13 @@ def run(
     return Run(problem, schedule, claimed, cost(by_itself, reference_only(by_itself, "gpu")), times)
 
 
-__all__ = ["MADE_UP", "MODELS", "NAMES", "SETS", "SOURCE", "Assumptions", "Run", "facts", "run"]
+def under_some(claim: str, rows: Mapping[str, Reproduced], within: float) -> Statement:
+    """The statement that a published figure appears under some set of assumptions; each by its letter."""
+    near = [letter for letter, row in rows.items() if is_near(row, within)]
+    ours = ", ".join(f"{letter} {row.ours or 0.0:+.1f}" for letter, row in rows.items())
+    published = next(iter(rows.values())).published
+    figures = f"published {published or 0.0:+.1f}; {ours}; so near under {', '.join(near) or 'none'}"
+    return Statement(bool(near), f"{claim} under some set of assumptions, within {within:.0%}", figures)
+
+
+__all__ = ["MADE_UP", "MODELS", "NAMES", "SETS", "SOURCE", "Assumptions", "Run", "facts", "run", "under_some"]

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from presilicon.designs import System, load_system
 from presilicon.records import Reproduced, Reproduction
 from presilicon.reproductions.hybrid import FULL_CLOCK, MODELS, NAMES, RELIEF, SETS, SOURCE, Assumptions, facts, run
+from presilicon.reproductions.verdicts import OUR_OWN, Rows, Statement, conclude, listed, stated
 from presilicon.scheduling import (
     Rules,
     alone,
@@ -29,6 +30,7 @@ _READINGS = (
     (Assumptions("H", like_rows=True, relief=RELIEF), 1.0, 1 / 3, "time of one board"),
     (Assumptions("I", like_rows=True, relief=RELIEF), 3.0, 1 / 3, "power and time of one board"),
 )
+_NEAR = 0.2
 _STRICT = Assumptions("A", like_rows=True, rules=Rules(small_ops=False))
 
 
@@ -51,22 +53,42 @@ def reproduce() -> Reproduction:
             "Section 3.3's last filter keeps only kernels that outperform the GPU's; the same section sends small ops "
             "off the critical path to slower kernels. Strict is the filter without these.",
         ),
-        verdict=(
-            f"A real V100 differs from the published speeds by {_apart(rows)}, and is faster than Table 1 with times "
-            "by work. With its times, neither HEFT nor the published rules save anything at no loss "
-            "of throughput, no schedule at full clock could save 2%, and against a GPU alone the boards' idle power is "
-            "lost. If Table 1 gives the power of one board, about half of the gain under B is left; if it gives the "
-            "time of one, the gain is far above the published one. The last filter repairs the thresholds: of the 19 "
-            "rows that they admit it drops the 13 that are not faster, and then the thresholds decide nothing."
-        ),
+        verdict=conclude(statements, rows),
     )
 
 
-def _apart(rows: tuple[Reproduced, ...]) -> str:
-    """How far each model's speed on the real card is from the published one."""
-    found = [(row.ours / row.published - 1, row.quantity.partition(":")[0])
-             for row in rows if row.ours and row.published and row.unit == "samples/s"]  # fmt: skip
-    return ", ".join(f"{change:+.0%} ({name})" for change, name in found)
+def statements(rows: Rows) -> Iterator[Statement]:
+    """Speeds of a real card, what boards save beside it, readings of Table 1, and the last filter."""
+    speeds = [row for row in rows if row.unit == "samples/s"]
+    apart = ", ".join(f"{row.difference or 0.0:+.0%} ({row.quantity.partition(':')[0]})" for row in speeds)
+    yield Statement(
+        all(abs(row.difference or 0.0) <= _NEAR for row in speeds),
+        f"a real V100 has the published speeds, within {_NEAR:.0%}",
+        f"ours beside the published: {apart}",
+    )
+    saved = rows.like("energy saved against the GPU alone")
+    most = rows.like("the most that any schedule could save")
+    idle = rows.like("energy saved against a GPU with idle boards")
+    yield Statement(
+        any((row.ours or 0.0) > 0 for row in saved),
+        "with a real V100, boards save energy at no loss of throughput",
+        ", ".join(
+            f"{name} {max(row.ours or 0.0 for row in found):.1f}% at most"
+            for name, found in (
+                ("against the GPU alone", saved), ("against a GPU with idle boards", idle), ("by any schedule", most)
+            )
+        ),
+    )  # fmt: skip
+    for row in rows.like("Table 1 gives"):
+        yield stated(f"the published gain in samples per joule, if {row.quantity.partition(':')[0]}", [row], _NEAR)
+    admitted = rows["rows of Table 1 that the thresholds admit"]
+    kept = rows["rows of Table 1 that the thresholds admit", "and section 3.3's last filter keeps"]
+    yield Statement(
+        kept.ours == admitted.ours,
+        "the thresholds admit only rows that the last filter keeps, those that are faster on a board",
+        f"{listed([admitted, kept])}",
+        OUR_OWN,
+    )
 
 
 def _rows() -> Iterator[Reproduced]:

@@ -4,17 +4,20 @@ from collections.abc import Iterator
 
 from presilicon.records import Reproduced, Reproduction
 from presilicon.reproductions.hybrid import MODELS, NAMES, SETS, SOURCE, Assumptions, facts, run
+from presilicon.reproductions.verdicts import Rows, Statement, conclude, is_near, spread
 
+_NEAR = 0.25
 _SETS: tuple[Assumptions, ...] = (SETS[0], SETS[3], SETS[7])
 
 
 def reproduce() -> Reproduction:
     """Offloaded shares of the six models, published and ours."""
+    rows = tuple(_rows())
     return Reproduction(
         name="hybrid-table2",
         title="Table 2 of the GPU-FPGA publication: what goes to the FPGAs",
         source=SOURCE,
-        rows=tuple(_rows()),
+        rows=rows,
         assumptions=(
             "Ours are ops of the captured step, update included, that the published rules send to a board; their time "
             "is what they take on the GPU alone, of the whole step's.",
@@ -22,14 +25,26 @@ def reproduce() -> Reproduction:
             "fractions (5/18, 5/21, 2/9) that could be either.",
             *(f"Set {assumptions.name}." for assumptions in _SETS),
         ),
-        verdict=(
-            "As shares of time, what moves under A is of the published order for the five convolutional networks, in "
-            "another order among them, and far more for BERT-Large. It depends on the times of BatchNorm, Relu and "
-            "similar ops, which the source does not print: by memory bandwidth (D) it is much less. Over real links "
-            "with real tensors (K), mostly small ops may move. As shares of ops, ours are larger throughout: a "
-            "captured step has many small ops, updates among them."
-        ),
+        verdict=conclude(statements, rows),
     )
+
+
+def statements(rows: Rows) -> Iterator[Statement]:
+    """Both columns of the table, under each set of assumptions."""
+    for assumptions in _SETS:
+        letter = f"({assumptions.name[0]})"
+        headings = [row.quantity for row in rows.like(letter)]
+        columns = {"time": [rows[heading, "time"] for heading in headings], "ops": rows.like(letter)}
+        for what, found in columns.items():
+            named = ", ".join(
+                f"{heading.partition(',')[0]} {row.ours or 0.0:.2g}% of {row.published or 0.0:.2g}%"
+                for heading, row in zip(headings, found, strict=True)
+            )
+            yield Statement(
+                all(is_near(row, _NEAR) for row in found),
+                f"shares of {what} that go to boards {letter}, within {_NEAR:.0%}",
+                f"{spread(found, _NEAR)}: {named}",
+            )
 
 
 def _rows() -> Iterator[Reproduced]:

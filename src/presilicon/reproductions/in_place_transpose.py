@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from presilicon.designs import Reduction, load_design
 from presilicon.records import Gemm, Op, OpCost, Phase, Reproduced, Reproduction, StepGraph, TensorRef
+from presilicon.reproductions.verdicts import OUR_OWN, Rows, Statement, conclude, stated
 from presilicon.simulation import gemm_cycles, run_array, run_in_place, simulate
 
 X = ((1.0, 4.0), (5.0, 2.0))
@@ -18,6 +19,8 @@ PUBLISHED = {
 }
 LAYER = Gemm(m=1024, k=512, n=64)
 ARRAYS = ((128, 128), (256, 64))
+EXACT = 0.0
+"""Part of a published value by which ours may differ."""
 REDUCTIONS: tuple[Reduction, Reduction] = ("rows", "columns")
 
 _ASSUMPTIONS = (
@@ -37,7 +40,6 @@ def reproduce() -> Reproduction:
     again = run_in_place(X, W, DY, 2, 2, "columns", tile_stays=False)[3]
     dw, _ = run_array(tuple(zip(*X, strict=True)), DY, 2, 2, "output-stationary", "columns")
     values = dict(zip(PUBLISHED, (y, dx, dw), strict=True))
-    right = all([tuple(line) for line in values[name]] == list(PUBLISHED[name]) for name in PUBLISHED)
     rows = (*_values(values), *_reloads(back, again), *_folds(), *_prices())
     return Reproduction(
         name="in-place-transpose",
@@ -45,13 +47,32 @@ def reproduce() -> Reproduction:
         source="lecture 11 on accelerators for DNN training: three worked products on a 2 x 2 array",
         rows=rows,
         assumptions=_ASSUMPTIONS,
-        verdict=(
-            f"The twelve values {'come' if right else 'do NOT come'} out of the cells as the lecture has them, and W "
-            "is loaded once for both of its products. What in place saves in a whole step is the transposer and the "
-            "copy; the reload of W is saved only where nothing else used the array in between. On an array that is not "
-            "square the two layouts have different numbers of folds, which may be more or less than all of this."
-        ),
+        verdict=conclude(statements, rows),
     )
+
+
+def statements(rows: Rows) -> Iterator[Statement]:
+    """The values of the lecture, the load that is saved, and what that is worth on each array."""
+    yield stated(
+        "the values of the products", [row for row in rows if row.quantity.startswith(tuple(PUBLISHED))], EXACT
+    )
+    yield stated("weights are loaded once for both of their products", rows.like("loads of W"), EXACT)
+    for height, width in ARRAYS:
+        for how in ("last tile kept", "W loaded again"):
+            changes = {
+                row.quantity.rpartition(": ")[2]: (row.ours or 0.0) / (copied.ours or 1.0) - 1
+                for row, copied in zip(
+                    rows.like(f"dX on {height} x {width} in place, {how}"),
+                    rows.like(f"dX on {height} x {width} by a transposer"),
+                    strict=True,
+                )
+            }
+            yield Statement(
+                max(changes.values()) <= 0,
+                f"the input gradient on {height} x {width} cells, {how}, costs no more in place than by a transposer",
+                ", ".join(f"{quantity} {change:+.1%}" for quantity, change in changes.items()),
+                OUR_OWN,
+            )
 
 
 def _values(values: dict[str, list[list[float]]]) -> Iterator[Reproduced]:

@@ -10,9 +10,12 @@ from presilicon.designs import Hardware
 from presilicon.formats import Fixed
 from presilicon.instrument import AGGREGATIONS, aggregation, compile_firmware
 from presilicon.records import Reproduced, Reproduction
+from presilicon.reproductions.verdicts import OUR_OWN, Rows, Statement, conclude, stated
 from presilicon.rtl import CellArea, Timing, core_parameters, known_area, known_clock, synthesize
 
 LANES = (16, 32, 64, 128)
+NEAR = 0.25
+"""Part of a published figure by which ours may differ."""
 WIDTHS = (8, 16, 32)
 BINS = 64
 VARIANTS = {"A": 1, "B": 4, "C": 16, "D": 0}
@@ -165,12 +168,12 @@ def every_part() -> Iterator[Part]:
 
 def reproduce() -> Reproduction:
     """Table I, Figures 8 and 9 and the finding on block floating point, beside ours."""
-    rows = [*_table(), *_clocks(), *_intervals(), *_widths(), *_blocks(), *_composition()]
+    rows = (*_table(), *_clocks(), *_intervals(), *_widths(), *_blocks(), *_composition())
     return Reproduction(
         name="instrument-area",
         title="A programmable instrument beside a fixed-function one",
         source="Noronha et al., Flexible Instrumentation for Live On-Chip Debug of Machine Learning Training on FPGAs",
-        rows=tuple(rows),
+        rows=rows,
         assumptions=(
             "Published areas are ALMs of a Stratix 10 by Quartus; ours are ALUTs of a Cyclone V by Yosys, composed: "
             "every module is synthesized once and counted as often as it stands in the circuit.",
@@ -181,7 +184,7 @@ def reproduce() -> Reproduction:
             "The clock is nextpnr's estimate after placement, out of context on the largest ECP5 of grade 8; where "
             "nothing else is said, with 8 rows of ranges, 16 of scratchpad and 16 chains.",
         ),
-        verdict=_verdict(),
+        verdict=conclude(statements, rows),
     )
 
 
@@ -194,6 +197,9 @@ def _over(one: float | None, other: float | None) -> float | None:
     return None if one is None or not other else one / other
 
 
+_TO_BASELINE = "variant {}, N={}, M={}: area over the baseline's"
+
+
 def _table() -> Iterator[Reproduced]:
     for name, published in PUBLISHED.items():
         for lanes, value in zip(LANES, published, strict=True):
@@ -204,7 +210,7 @@ def _table() -> Iterator[Reproduced]:
                 note = f"{ours.luts:,} ALUTs, {ours.registers:,} registers, {ours.multipliers} multipliers against "
                 note += f"{below.luts:,} ALUTs"
             yield Reproduced(
-                f"variant {name}, N={lanes}, M={variant(name, lanes).ranges}: area over the baseline's",
+                _TO_BASELINE.format(name, lanes, variant(name, lanes).ranges),
                 "",
                 value,
                 None if ours is None else ours.luts / below.luts,
@@ -289,19 +295,33 @@ def _composition() -> Iterator[Reproduced]:
     )
 
 
-def _verdict() -> str:
-    areas = {(name, lanes): _luts(name, lanes) or 0 for name in VARIANTS for lanes in (16, 32)}
-    widest = _over(_luts("A", 128), _luts("D", 128))
-    at_128 = "" if widest is None else f", at 128 lanes {widest:.1f} times (8.7)"
-    growth = {name: areas[name, 32] / areas[name, 16] for name in VARIANTS}
-    return (
-        "The order of the variants holds, and what makes it: comparators. At 32 lanes variant A takes "
-        f"{areas['A', 32] / areas['D', 32]:.1f} times the area of D (published 2.8){at_128}; from 16 to 32 lanes A "
-        f"grows {growth['A']:.1f}-fold (2.9) and D {growth['D']:.1f}-fold (2.0). "
-        "The ratio to the baseline does not hold: ours counts in memory blocks and takes "
-        f"{baseline(16).area.luts / 16:.0f} ALUTs per lane where the published one takes 880 ALMs, and our instrument "
-        "runs chains back to back with forwarding. Over a baseline of the published size, variant B at 16 lanes would "
-        f"be {areas['B', 16] / 2 / 14100:.2f} (two ALUTs an ALM; published 0.43). Block floating point is no good "
-        "alternative here either: aligning and normalizing cost more than the narrower words save, and a running sum "
-        "takes four cycles."
+def statements(rows: Rows) -> Iterator[Statement]:
+    """Table I and the figures: ratios to the baseline, the order of the variants, growth, clocks, and blocks."""
+    baseline_rows = rows.like("area over the baseline's")
+    yield stated("areas over the baseline's", baseline_rows, NEAR)
+    for lanes in LANES:
+        areas = {row.quantity.split()[1].rstrip(","): row for row in baseline_rows if f"N={lanes}," in row.quantity}
+        known = {name: row for name, row in areas.items() if row.ours is not None}
+        ours = [row.ours for row in known.values() if row.ours is not None]
+        yield Statement(
+            len(known) == len(areas) and ours == sorted(ours, reverse=True),
+            f"variants become smaller from {min(areas)} to {max(areas)} at N={lanes}",
+            ", ".join(f"{name} {row.ours:.2f}, published {row.published:.2f}" for name, row in known.items())
+            or "not synthesized yet",
+        )
+    yield stated("growth of the variants", rows.like(": area at N="), NEAR)
+    yield stated("clocks, on another chip", [row for row in rows.like(": clock") if row.published], NEAR)
+    yield stated("variant A over D by words", [row for row in rows.like("variant A over D") if row.published], NEAR)
+    blocks = [row.ours or 0.0 for row in rows.like("running sum of blocks")]
+    yield Statement(
+        min(blocks) > 1,
+        "block floating point is no good alternative: a running sum costs more than one of fixed-point words",
+        ", ".join(f"{ratio:.2f} times the area and cycles" for ratio in blocks),
+    )
+    composed = rows.like("composed of its parts over flat")[0].ours or 0.0
+    yield Statement(
+        abs(composed - 1) <= NEAR,
+        f"areas that are composed of parts are right within {NEAR:.0%}",
+        f"{composed:.2f} of a synthesis in one piece",
+        OUR_OWN,
     )

@@ -1,12 +1,13 @@
 """Memory for training with batch normalization and with online normalization, which needs one sample at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from presilicon.base import GIBI
 from presilicon.designs import Design, StepFormats, load_design
 from presilicon.records import Cost, Reproduced, Reproduction, StepFacts, StepGraph
+from presilicon.reproductions.verdicts import Rows, Statement, conclude, stated
 from presilicon.simulation import Course, executed_ops, peak_bytes, simulate
 from presilicon.workloads import Workload, capture_workload, from_networks, load_workload, unet
 
@@ -47,9 +48,6 @@ def reproduce() -> Reproduction:
     rows: list[Reproduced] = []
     for name in PUBLISHED:
         rows += _rows(name)
-    counted = [row for row in rows if row.note == ONE_COPY and "U-Net" in row.quantity and row.published]
-    worst = max(abs((row.ours or 0) - (row.published or 0)) / (row.published or 1) for row in counted if _is_large(row))
-    held = [row.ours / row.published for row in rows if row.note == ALL_HELD and row.ours and row.published]
     rows += _normalizers()
     return Reproduction(
         name="memory-of-normalization",
@@ -57,23 +55,52 @@ def reproduce() -> Reproduction:
         source="Chiley et al., Online Normalization for Training Neural Networks (arXiv 1905.05894), Table 1",
         rows=tuple(rows),
         assumptions=_ASSUMPTIONS,
-        verdict=(
-            f"One 16-bit copy of what convolutions make reproduces the U-Nets within {worst:.1%} in every row of 20 GB "
-            "and more; below, the table's whole GB are too coarse, and 1024^2 online is a third under its figure. "
-            "ResNet-50 by the same count is about one GB below each of its three figures, as if something of that size "
-            f"were held besides. Training as autograd does it holds {min(held):.2g} to {max(held):.2g} times the "
-            "published figures. PyTorch's row lies above ours by a part that does not grow with the batch (its context "
-            "and workspaces) and one that does. That one sample is enough saves what the table says it does."
-        ),
+        verdict=conclude(statements, rows),
     )
 
 
 ONE_COPY = "one 16-bit copy of convolutions"
 ALL_HELD = "all that a step holds"
+LARGE, HALF_GIB = 20, 0.5
+"""GB from which the table's whole ones are fine enough for parts; below, a figure may be off by their rounding."""
+EXACT, NEAR = 0.02, 0.1
+"""Parts of published figures by which ours may differ: by a count that is theirs, and by what training holds."""
 
 
-def _is_large(row: Reproduced) -> bool:
-    return (row.published or 0) >= 20
+def statements(rows: Rows) -> Iterator[Statement]:
+    """The table by a count of one copy and by all that a step holds, and what one sample at a time saves."""
+    counted = [row for row in rows if row.note == ONE_COPY]
+    nets, residual = ([row for row in counted if ("U-Net" in row.quantity) == is_net] for is_net in (True, False))
+    large, small = ([row for row in nets if ((row.published or 0) >= LARGE) == is_large] for is_large in (True, False))
+    yield stated(f"U-Nets of {LARGE} GB and more, by one 16-bit copy of what convolutions make", large, EXACT)
+    for name, found in (("smaller U-Nets", small), ("ResNet-50", residual)):
+        yield Statement(
+            all(abs((row.ours or 0.0) - (row.published or 0.0)) <= HALF_GIB for row in found),
+            f"{name} by the same count, within {HALF_GIB:g} GB",
+            _beside(found),
+        )
+    yield stated("all that a step holds", [row for row in rows if _is_held(row, in_torch=False)], NEAR)
+    yield stated("all that PyTorch holds", [row for row in rows if _is_held(row, in_torch=True)], NEAR)
+    saved: dict[str, list[tuple[float, float]]] = {}
+    for row in nets:
+        saved.setdefault(row.quantity.rpartition(", ")[0], []).append((row.ours or 0.0, row.published or 1.0))
+    pairs = {
+        name: [1 - one / (most or 1.0) for one, most in zip(first, last, strict=True)]
+        for name, (first, *_, last) in saved.items()
+    }
+    yield Statement(
+        all(abs(ours - published) <= NEAR for ours, published in pairs.values()),
+        f"what one sample in place of the largest batch saves of U-Nets, within {NEAR:.0%} of all",
+        ", ".join(f"{name}: {ours:.1%}, published {published:.1%}" for name, (ours, published) in pairs.items()),
+    )
+
+
+def _beside(rows: Sequence[Reproduced]) -> str:
+    return "; ".join(f"{row.quantity}: {row.ours or 0.0:.2f} GiB, published {row.published or 0.0:g}" for row in rows)
+
+
+def _is_held(row: Reproduced, *, in_torch: bool) -> bool:
+    return row.note == ALL_HELD and ("PyTorch" in row.quantity) == in_torch
 
 
 def _rows(name: str) -> Iterator[Reproduced]:

@@ -12,6 +12,7 @@ from presilicon.study import compare
 
 OnEvent = Callable[[Event], None]
 SEEDS = 3
+_MISSES = "misses the target"
 
 
 class Trial:
@@ -53,7 +54,7 @@ class Trial:
         else:
             low, high = ("infinite" if end is None else f"{end:.3g}" for end in (ratio.low, ratio.high))
             notes += [f"{low} to {high}"] if (low, high) != ("0", "infinite") else []
-            notes += [f"{over} misses the target"] if ratio.median is None else []
+            notes += [f"{over} {_MISSES}"] if ratio.median is None else []
         return Reproduced(
             quantity, "x", published, None if ratio is None else ratio.median,
             note="; ".join([*notes, f"reached: {self.reached(name, over)}"]),
@@ -78,10 +79,11 @@ def named(
     return replace(design, name=name)
 
 
-def times(gain: float | None) -> str:
-    """A gain as a number of times.
+def gain_of(row: Reproduced) -> float:
+    """The gain of a row: infinite where only the other design misses the target, 0 where neither arrives."""
+    return row.ours if row.ours is not None else inf if _MISSES in row.note else 0.0
 
-    >>> times(1.234), times(inf), times(None)
-    ('1.23', 'infinitely many', 'an unknown number of')
-    """
-    return "an unknown number of" if gain is None else "infinitely many" if gain == inf else f"{gain:.2f}"
+
+def beats(row: Reproduced) -> bool:
+    """Whether a row is a gain."""
+    return gain_of(row) > 1

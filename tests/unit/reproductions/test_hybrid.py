@@ -16,8 +16,9 @@ def test_the_table_contradicts_its_text_where_we_say_so() -> None:
     rows = reproduce("hybrid-table1").rows
     assert _row(rows, "MatMul L slower on the FPGA").ours == pytest.approx(11.03, abs=5e-3)
     assert _row(rows, "Conv2DBackpropInput M slower on the FPGA").ours == pytest.approx(110.0, abs=0.05)
-    assert [row.ours for row in rows if row.quantity == "  on the FPGA"] == pytest.approx([9.589, 80.0], abs=1e-3)
-    assert [row.ours for row in rows if row.unit == "of 21"] == [19, 10, 10, 10, 12]
+    assert _row(rows, "  on the FPGA").ours == pytest.approx(9.589, abs=1e-3)
+    assert _row(rows, "MatMul and Transpose peaks differ on the FPGA").ours == pytest.approx(80.0, abs=1e-3)
+    assert [row.ours for row in rows if row.unit == "of 21"] == [19, 13, 10, 4, 10, 10, 12]
 
 
 def test_indicators_come_out_to_the_digit() -> None:
@@ -87,12 +88,12 @@ def test_six_models_are_reproduced(name: str) -> None:
 
 @pytest.mark.slow
 def test_the_published_gain_needs_every_assumption() -> None:
-    rows = reproduce("hybrid-headline").rows
+    found = reproduce("hybrid-headline")
+    rows = found.rows
     means = [row.ours for row in rows if row.quantity == "  samples/J"][: len(SETS)]
     by_set = dict(zip((each.name[0] for each in SETS), means, strict=True))
     best = by_set.pop("B")
     assert best is not None
     assert best > 44.3
     assert all(value is not None and value < 36 for value in by_set.values())
-    powers = [row.ours for row in rows if row.quantity == "  average power"]
-    assert all(value is not None and value > -23.3 / 2 for value in powers)
+    assert "Not reproduced: all of these together under a single set, within 10% (0 of 10: none)." in found.verdict
