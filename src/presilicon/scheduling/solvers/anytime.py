@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from presilicon.records import Problem, Schedule
 from presilicon.scheduling.checker import faults
 from presilicon.scheduling.goals import Goal, Progress
+from presilicon.scheduling.solvers.annealing import anneal, value_of
 from presilicon.scheduling.solvers.bounds import CUTS, Relaxation, energy_bound, makespan_bound
-from presilicon.scheduling.solvers.kernels import anneal, place, value_of
+from presilicon.scheduling.solvers.placing import place
 from presilicon.scheduling.solvers.tables import Array, assemble, empty_moves, read_moves, tables
 
 COOLING = 1e-3

@@ -10,7 +10,7 @@ from presilicon.records import Problem, Schedule
 from presilicon.scheduling.goals import Goal
 from presilicon.scheduling.solvers.anytime import ranks
 from presilicon.scheduling.solvers.bounds import Relaxation, energy_bound
-from presilicon.scheduling.solvers.kernels import place
+from presilicon.scheduling.solvers.placing import place
 from presilicon.scheduling.solvers.tables import Array, Tables, assemble, empty_moves, read_moves, tables
 
 REDUCTIONS = 4

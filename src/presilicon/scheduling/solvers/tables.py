@@ -121,7 +121,7 @@ def _firsts(lengths: list[int]) -> Array:
 
 
 def empty_moves(problem: Problem) -> Array:
-    """Room for the moves that `kernels.place` writes."""
+    """Room for the moves that `placing.place` writes."""
     pools = len(problem.pools)
     return np.empty((len(problem.tasks) * (pools + 1) + len(problem.inputs) * pools, 2))
 
@@ -138,7 +138,7 @@ def assemble(problem: Problem, choice: Array, starts: Array, moves: Sequence[Ten
 
 
 def read_moves(problem: Problem, choice: Array, moves: Array) -> list[TensorMove]:
-    """The moves that `kernels.place` has written, for modes by index in each task."""
+    """The moves that `placing.place` has written, for modes by index in each task."""
     pools, names = len(problem.pools), [pool.name for pool in problem.pools]
     listed = []
     for number in np.flatnonzero(moves[:, 1] > moves[:, 0]).tolist():
