@@ -21,7 +21,9 @@ def place(
     of each input those to every pool; -1 if there is none. Returns the makespan, infinite if an op can never start, and
     the largest share by which memory is exceeded.
     """
-    count, pools = len(mode), len(table.pool_units)
+    count, pools, pool_of = len(mode), len(table.pool_units), table.pool
+    follower_first, followers = table.follower_first, table.followers  # readers in this step
+    reader_first, readers = table.reader_first, table.readers  # and in the next
     waiting, waits = np.empty((pools, count), np.int64), np.zeros(pools, np.int64)  # lowest priority first
     missing = table.dep_first[1:] - table.dep_first[:-1]  # inputs that each op waits for
     for task in range(count):
@@ -62,7 +64,12 @@ def place(
                 runs += 1
                 _remove(waiting, waits, pool, pointer[pool])
                 if limited:
-                    _keep_result(table, mode, left, task, pool)
+                    # It stays until it has ended, its readers here have run and, if there are others, it has left.
+                    near = _near(follower_first, followers, task, pool, pool_of, mode)
+                    crosses = near < follower_first[task + 1] - follower_first[task]
+                    near_next = _near(reader_first, readers, task, pool, pool_of, mode)
+                    crosses |= near_next < reader_first[task + 1] - reader_first[task]
+                    left[task, pool] += 1 + near + crosses
                     use[pool] += table.bytes_out[task]
                     excess = max(excess, use[pool] / table.memory[pool] - 1.0)
             pointer[pool] -= 1
@@ -84,7 +91,9 @@ def place(
                         forced = False
                         use[pool] += _bytes(table, row, pool, mode)
                         excess = max(excess, use[pool] / table.memory[pool] - 1.0)
-                        left[row, pool] += 1 + (_readers_on(table, mode, task, pool) if task >= 0 else 0)
+                        left[row, pool] += 1
+                        if task >= 0:
+                            left[row, pool] += _near(follower_first, followers, task, pool, pool_of, mode)
                 index -= 1
         if runs + movers == 0:
             if forced or not limited:
@@ -105,14 +114,26 @@ def place(
             own = table.pool[mode[task]]
             free[own] += table.units[mode[task]]
             power -= table.extra_w[mode[task]]
-            _hand_on(table, mode, priority, task, own, missing, waiting, waits, needs)
             urgent = -2.0
-            for target in range(pools):
-                urgent = max(urgent, needs[task, target])
+            for edge in range(reader_first[task], reader_first[task + 1]):
+                target = pool_of[mode[readers[edge]]]
+                if target != own:
+                    needs[task, target] = max(needs[task, target], -1.0)
+                    urgent = max(urgent, -1.0)
+            for edge in range(follower_first[task], follower_first[task + 1]):
+                target = pool_of[mode[followers[edge]]]
+                if target != own:
+                    needs[task, target] = max(needs[task, target], priority[followers[edge]])
+                    urgent = max(urgent, priority[followers[edge]])
+            _arrive(task, own, follower_first, followers, pool_of, mode, missing, waiting, waits, priority)
             if urgent > -2.0:
                 _enqueue(queue, urgency, queued, own * 2 + 1, task * (pools + 1) + pools, urgent)
             if limited:
-                _release_inputs(table, mode, left, past, use, task, own)
+                _release(table, mode, left, use, task, own)
+                for edge in range(table.dep_first[task], table.dep_first[task + 1]):
+                    _release(table, mode, left, use, table.deps[edge], own)
+                for edge in range(table.past_first[task], table.past_first[task + 1]):
+                    _release(table, mode, past, use, table.past[edge], own)
         runs = remaining
         if runs == 0:
             power = 0.0  # do not accumulate rounding errors
@@ -134,7 +155,7 @@ def place(
                         onward = task * (pools + 1) + target
                         _enqueue(queue, urgency, queued, target * 2, onward, needs[task, target])
             elif task >= 0:
-                _arrive(table, mode, priority, task, pool, missing, waiting, waits)
+                _arrive(task, pool, follower_first, followers, pool_of, mode, missing, waiting, waits, priority)
         movers = remaining
     return now, excess
 
@@ -185,22 +206,34 @@ def _row(task: int, move: int, count: int, pools: int) -> int:
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _readers_on(table: Tables, mode: Array, task: int, pool: int) -> int:
-    """Readers of a result in this step that run on a pool."""
-    readers = 0
-    for edge in range(table.follower_first[task], table.follower_first[task + 1]):
-        readers += table.pool[mode[table.followers[edge]]] == pool
-    return readers
+def _arrive(
+    task: int,
+    pool: int,
+    follower_first: Array,
+    followers: Array,
+    pool_of: Array,
+    mode: Array,
+    missing: Array,
+    waiting: Array,
+    waits: Array,
+    priority: Array,
+) -> None:
+    """A result is on a pool: its readers there wait for one input less."""
+    for edge in range(follower_first[task], follower_first[task + 1]):
+        follower = followers[edge]
+        if pool_of[mode[follower]] == pool:
+            missing[follower] -= 1
+            if missing[follower] == 0:
+                _insert(waiting, waits, pool, follower, priority)
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _keep_result(table: Tables, mode: Array, left: Array, task: int, pool: int) -> None:
-    """A result stays until its op has ended, its readers here have run and, if there are others, it has left."""
-    near = _readers_on(table, mode, task, pool)
-    crosses = near < table.follower_first[task + 1] - table.follower_first[task]
-    for edge in range(table.reader_first[task], table.reader_first[task + 1]):
-        crosses |= table.pool[mode[table.readers[edge]]] != pool
-    left[task, pool] += 1 + near + crosses
+def _near(first: Array, readers: Array, task: int, pool: int, pool_of: Array, mode: Array) -> int:
+    """Readers of a result that run on a pool."""
+    near = 0
+    for edge in range(first[task], first[task + 1]):
+        near += pool_of[mode[readers[edge]]] == pool
+    return near
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -212,53 +245,6 @@ def _next_end(running: Array, runs: int, ends: Array, moving: Array, movers: int
     for index in range(movers):
         later = min(later, moves[moving[index], 1])
     return later
-
-
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _hand_on(
-    table: Tables,
-    mode: Array,
-    priority: Array,
-    task: int,
-    own: int,
-    missing: Array,
-    waiting: Array,
-    waits: Array,
-    needs: Array,
-) -> None:
-    """Give a result to its readers on its own pool, and note how urgent it is on others."""
-    for edge in range(table.reader_first[task], table.reader_first[task + 1]):
-        target = table.pool[mode[table.readers[edge]]]
-        if target != own:
-            needs[task, target] = max(needs[task, target], -1.0)
-    for edge in range(table.follower_first[task], table.follower_first[task + 1]):
-        target = table.pool[mode[table.followers[edge]]]
-        if target != own:
-            needs[task, target] = max(needs[task, target], priority[table.followers[edge]])
-    _arrive(table, mode, priority, task, own, missing, waiting, waits)
-
-
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _arrive(
-    table: Tables, mode: Array, priority: Array, task: int, pool: int, missing: Array, waiting: Array, waits: Array
-) -> None:
-    """A result is on a pool: its readers there wait for one input less."""
-    for edge in range(table.follower_first[task], table.follower_first[task + 1]):
-        follower = table.followers[edge]
-        if table.pool[mode[follower]] == pool:
-            missing[follower] -= 1
-            if missing[follower] == 0:
-                _insert(waiting, waits, pool, follower, priority)
-
-
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _release_inputs(table: Tables, mode: Array, left: Array, past: Array, use: Array, task: int, own: int) -> None:
-    """An op has ended: it needs neither its inputs nor, as an op, its result any more."""
-    _release(table, mode, left, use, task, own)
-    for edge in range(table.dep_first[task], table.dep_first[task + 1]):
-        _release(table, mode, left, use, table.deps[edge], own)
-    for edge in range(table.past_first[task], table.past_first[task + 1]):
-        _release(table, mode, past, use, table.past[edge], own)
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
