@@ -17,6 +17,7 @@ from functools import cache, cached_property, partial
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import getattr_static
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -124,7 +125,7 @@ class _Walk:
             case staticmethod() | classmethod():
                 return _hashed(type(value).__name__, self.digest(value.__func__, where))
         for attribute in ("__wrapped__", "py_func"):  # caches and compiled functions
-            inner = getattr(value, attribute, None)
+            inner = getattr_static(value, attribute, None)  # asking an object may be an error of its own
             if isinstance(inner, types.FunctionType):
                 return _hashed(_qualified(type(value)), self.digest(inner, where))
         array = _array_content(value)

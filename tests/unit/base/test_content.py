@@ -227,3 +227,16 @@ def test_installed_code_counts_by_name_and_version(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(torch, "__version__", "0.0")
     assert digest(nn.Linear) != before
     assert digest(random.random) != digest(random.gauss)
+
+
+class Touchy:
+    """An object that does not like to be asked."""
+
+    def __getattr__(self, name: str) -> None:
+        raise RuntimeError(name)
+
+
+def test_objects_are_not_asked_for_what_they_may_not_have() -> None:
+    assert digest(Touchy()) == digest(Touchy())
+    cached = functools.lru_cache(lambda x: x + 1)
+    assert digest(cached) == digest(functools.lru_cache(lambda x: x + 1)) != digest(functools.lru_cache(lambda x: x))
