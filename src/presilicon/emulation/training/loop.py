@@ -1,9 +1,10 @@
 """The training loop: one seed of one workload with a design's numerics, recorded as a trace."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from itertools import takewhile
 from math import isfinite
+from typing import Any
 
 import torch
 from msgspec.structs import replace
@@ -103,15 +104,17 @@ def train_record(
     checkpoint: Checkpoint | None = None,
     splits: Splits | None = None,
     data: Content | None = None,
+    described: Mapping[str, Any] | None = None,
 ) -> Trace:
-    """`train` for a record; `data` is the content of the splits, if it is known already."""
+    """`train` for a record; `data` and `described` are the content of the splits and of the record, if known."""
     record.check()
     check_built(record.numerics, "numerics")
+    described = record.describe() if described is None and checkpoint is not None else described
     with isolated(record.device):
         splits = record.workload.require_data()[0]() if splits is None else splits
         saved = None
         if checkpoint is not None:
-            saved = SavedRun(checkpoint, record.identity(data or splits_digest(splits)))
+            saved = SavedRun(checkpoint, record.identity(data or splits_digest(splits), described))
             if (finished := saved.read_trace()) is not None:
                 return finished
         training = Training(

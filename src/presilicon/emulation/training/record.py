@@ -84,9 +84,18 @@ class TrainingRecord(NamedTuple):
         unknown = [*self.workload.content().unknown, *(place for each in contents.values() for place in each.unknown)]
         return plain | ({"unknown": unknown} if unknown else {})
 
-    def identity(self, data: Content) -> dict[str, Any]:
-        """Everything that a checkpoint must agree with; `data` is the content of the splits."""
-        plain = self.describe() | {"data": data.digest, "seed": self.seed, "processor": processor(self.device)}
+    def identity(self, data: Content, described: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Everything that a checkpoint must agree with; `data` is the content of the splits.
+
+        `described` is what `describe` said before any of the user's code ran, which may leave something behind in its
+        module, such as a table of what was loaded.
+        """
+        plain = {
+            **(described or self.describe()),
+            "data": data.digest,
+            "seed": self.seed,
+            "processor": processor(self.device),
+        }
         unknown = [*plain.get("unknown", ()), *data.unknown]
         return plain | ({"unknown": unknown} if unknown else {})
 
