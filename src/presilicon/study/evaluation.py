@@ -38,7 +38,7 @@ from presilicon.study.plan import Plan, Times
 from presilicon.study.prices import StepGraphs, StepPrices, with_methods
 from presilicon.study.request import EvaluateRequest, checkpoint_folder, resume, write_request
 from presilicon.study.results import join_result, price_seeds
-from presilicon.study.seeds import SeedTask, train_seeds
+from presilicon.study.seeds import SeedTask, forget_data, train_seeds
 from presilicon.study.sensitivity import sensitivity
 from presilicon.study.times import match_designs
 from presilicon.workloads import Workload, load_workload
@@ -140,6 +140,7 @@ def carry_out(
     it can be resumed. `on_run` is called with the run before training starts, `write_report` before it ends.
     """
     plan.check()
+    forget_data()
     if jobs > 1:
         plan.workload.require_picklable()
     engine = Study(plan)

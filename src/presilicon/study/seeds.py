@@ -54,7 +54,6 @@ def train_seeds(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list
     while Python prepares the next. `on_event` is called in this process with evaluations and finished seeds as they
     happen, and with seeds that had already finished in their checkpoints (`SeedRestored`).
     """
-    _loaded.clear()  # the data may be others since
     if jobs <= 1 or len(tasks) <= 1:
         return [run_seed(task, on_event) for task in tasks]
     if tasks[0].record.device != "cpu":
@@ -146,6 +145,11 @@ def load_splits(workload: Workload) -> tuple[Splits, Content]:
     if all(resident_pair(split) is not None for split in (splits.train, splits.validation, splits.test)):
         _loaded.append((source.digest, splits, data))
     return splits, data
+
+
+def forget_data() -> None:
+    """Load data again for a new study: what they are made from may have changed."""
+    _loaded.clear()
 
 
 def _summary(trace: Trace) -> dict[str, Any]:

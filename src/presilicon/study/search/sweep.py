@@ -100,6 +100,7 @@ def sweep(
 def carry_out_sweep(study: StudyFile, out: Path, options: SweepOptions) -> SweepResult:
     """Carry out a study, or continue it, in a run directory under `out`."""
     check_study(study)
+    _forget_data(study)
     stored = _stored_run(study, out, options)
     if stored is not None and stored.status == "finished" and _is_of_this_processor(stored, study):
         result = read_sweep(stored.path, study)
@@ -204,6 +205,8 @@ def study_config(study: StudyFile) -> dict[str, Any]:
     }
     extensions = extensions_named_in(json.dumps(config, default=str))
     config |= {"extensions": extensions} if extensions else {}
+    unknown = [place for workload in workloads.values() for place in workload.content().unknown]
+    config |= {"unknown": unknown} if unknown else {}
     return config | ({} if study.training is None else _trained_with(study.training, workloads))
 
 
@@ -213,6 +216,13 @@ def _trained_with(training: Training, workloads: Mapping[str, Workload]) -> dict
 
     data = {Path(name).name: load_splits(workload)[1].digest[:16] for name, workload in workloads.items()}
     return {"data": data, "processor": processor(training.device)}
+
+
+def _forget_data(study: StudyFile) -> None:
+    if study.training is not None:
+        from presilicon.study.seeds import forget_data
+
+        forget_data()
 
 
 def _stored_run(study: StudyFile, out: Path, options: SweepOptions) -> StoredRun | None:
@@ -225,6 +235,8 @@ def _stored_run(study: StudyFile, out: Path, options: SweepOptions) -> StoredRun
     if options.new:
         return None
     config = study_config(study)
+    if config.get("unknown"):  # what cannot be compared is not reused
+        return None
     for stored in reversed(list_runs(out)):
         record = stored.record
         if record is None or record.kind != "sweep" or record.versions != versions():
