@@ -44,6 +44,11 @@ _CLASS_INTERNALS = {
     "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__slots__", "__slotnames__",
 }  # fmt: skip
 _PLAIN = (type(None), type(...), bool, int, float, complex, str, bytes)
+EMPTY = "__empty__"
+"""Where a module may say which of its names stood for nothing, or for an empty container, when it had been run.
+
+What code puts there later, such as data that it keeps, is made by what counts, and does not count itself.
+"""
 _CACHED = type(cache(len))
 _SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
 
@@ -194,7 +199,7 @@ class _Walk:
         names = _names_in(function.__code__)
         space, parts = function.__globals__, []
         is_dynamic = bool((names.used | names.attributes) & _DYNAMIC)
-        for name in sorted(names.used & space.keys()):
+        for name in sorted((names.used & space.keys()) - space.get(EMPTY, frozenset())):
             value = space[name]
             if isinstance(value, types.ModuleType):
                 is_whole = is_dynamic or name in names.whole
@@ -259,7 +264,8 @@ class _Walk:
         if is_installed(module.__name__):
             return _hashed("module", _package(module.__name__), module.__name__)
         self.modules.add(module.__name__)
-        space = {name: part for name, part in vars(module).items() if not name.startswith("__")}
+        empty = vars(module).get(EMPTY, frozenset())
+        space = {name: part for name, part in vars(module).items() if not (name.startswith("__") or name in empty)}
         parts: list[str] = []
         if names is None:
             quiet = _Walk()  # parts that no code may ever touch are not worth a remark

@@ -13,7 +13,7 @@ from re import sub
 from traceback import extract_tb
 from types import ModuleType
 
-from presilicon.base import ConfigError, PresiliconError, RunFailedError, is_installed, read_file
+from presilicon.base import EMPTY, ConfigError, PresiliconError, RunFailedError, is_installed, read_file
 from presilicon.workloads.settings.metric import Metric
 from presilicon.workloads.workload import Workload
 
@@ -143,12 +143,21 @@ def _run(path: Path, name: str) -> ModuleType:
 
 
 def _note_helpers(name: str, before: set[str]) -> None:
-    """Note the modules of the user's that a file has imported, as they are now."""
+    """Note the modules of the user's that a file has imported, as they are now, before their functions run."""
+    _note_empty(sys.modules[name])
     known = {helper for helpers in _helpers.values() for helper in helpers}
     for imported in (sys.modules.keys() - before - {name}) | known:
         file = getattr(sys.modules.get(imported), "__file__", None)
         if file is not None and not is_installed(imported):
             _helpers.setdefault(name, {})[imported] = Path(file), _stamp(Path(file))
+            _note_empty(sys.modules[imported])
+
+
+def _note_empty(module: ModuleType) -> None:
+    """Note the names to which a module's functions may add, such as a table of what they have loaded."""
+    space = vars(module)
+    names = (name for name, value in space.items() if value is None or (type(value) in (list, dict, set) and not value))
+    space.setdefault(EMPTY, frozenset(names))
 
 
 def _locate(error: BaseException | None) -> str | None:

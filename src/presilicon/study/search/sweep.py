@@ -214,7 +214,14 @@ def _trained_with(training: Training, workloads: Mapping[str, Workload]) -> dict
     """The data of a study that trains, by their contents, and the kind of processor."""
     from presilicon.study.seeds import load_splits
 
-    data = {Path(name).name: load_splits(workload)[1].digest[:16] for name, workload in workloads.items()}
+    contents = {name: load_splits(workload)[1] for name, workload in workloads.items()}
+    for name, workload in workloads.items():
+        if unknown := [*workload.content().unknown, *contents[name].unknown]:
+            raise ConfigError(
+                f"{name} depends on {', '.join(unknown)}, which cannot be compared, but a study passes its trainings on "
+                "as files, which only the same training may read; `presilicon evaluate` trains it"
+            )
+    data = {Path(name).name: content.digest[:16] for name, content in contents.items()}
     return {"data": data, "processor": processor(training.device)}
 
 
