@@ -37,17 +37,18 @@ class Checkpoint(NamedTuple):
 
 SHARE = 0.03
 """The largest part of a run's time that is spent on checkpoints, unless their number is given."""
-_FIRST_S = 0.005
-"""Time of a write that is expected before the first."""
+_FIRST_S, _FIRST_BYTES_PER_S = 0.005, 1e8
+"""Time and speed of a write that are expected before the first."""
 
 
 class Pace:
     """Decides after which evaluations a checkpoint is written."""
 
-    def __init__(self, every: int | None) -> None:
+    def __init__(self, every: int | None, size: int = 0) -> None:
+        """`size` is what a checkpoint will have, in bytes."""
         self._every = every
         self._began = time.perf_counter()
-        self._spent_s, self._last_s = 0.0, _FIRST_S
+        self._spent_s, self._last_s = 0.0, _FIRST_S + size / _FIRST_BYTES_PER_S
 
     def is_due(self, evaluations: int) -> bool:
         """Whether to write now, after that many evaluations."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from msgspec.structs import replace
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from presilicon.base import ConfigError, Content, check_built, derive_seed, describe_processor, processor, unknown
@@ -121,7 +122,7 @@ def train_record(
             record, splits, observers=observers, on_evaluation=on_evaluation, on_finding=on_finding, on_wait=on_wait
         )
         with closing(training):
-            return training.run(saved, Pace(None if checkpoint is None else checkpoint.every))
+            return training.run(saved, Pace(None if checkpoint is None else checkpoint.every, training.state_bytes))
 
 
 def _update_together(optimizer: Optimizer) -> None:
@@ -191,6 +192,14 @@ class Training:
     def train_samples(self) -> int | None:
         """Samples of an epoch; None for a stream of unknown length."""
         return self._batches.samples
+
+    @property
+    def state_bytes(self) -> int:
+        """Size of what a checkpoint holds: parameters, their momenta, and buffers."""
+        parameters = list(self.model.parameters())
+        return sum(
+            tensor.numel() * tensor.element_size() for tensor in (*parameters, *parameters, *self.model.buffers())
+        )
 
     def set_format(self, layer: str, role: Role, role_format: RoleFormat | None) -> None:
         """Set the format of a layer's role from the next pass on; None returns to the design's own.

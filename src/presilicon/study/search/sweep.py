@@ -218,8 +218,8 @@ def _trained_with(training: Training, workloads: Mapping[str, Workload]) -> dict
     for name, workload in workloads.items():
         if unknown := [*workload.content().unknown, *contents[name].unknown]:
             raise ConfigError(
-                f"{name} depends on {', '.join(unknown)}, which cannot be compared, but a study passes its trainings on "
-                "as files, which only the same training may read; `presilicon evaluate` trains it"
+                f"{name} depends on {', '.join(unknown)}, which cannot be compared, but a study passes its trainings "
+                "on as files, which only the same training may read; `presilicon evaluate` trains it"
             )
     data = {Path(name).name: content.digest[:16] for name, content in contents.items()}
     return {"data": data, "processor": processor(training.device)}
