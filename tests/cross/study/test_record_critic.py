@@ -198,6 +198,31 @@ def test_a_file_beside_the_code_counts(module: Any, tmp_path: Path) -> None:
     assert digests[0] == digests[2] != digests[1]
 
 
+class Shrinking:
+    """A hook with a parameter that it does not describe."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def attach(self, model: nn.Module, optimizer: Any, first: int) -> None:
+        self.model = model
+
+    def before_step(self, number: int) -> None:
+        for parameter in self.model.parameters():
+            parameter.data.mul_(self.factor)
+
+    def after_step(self, number: int, facts: Any) -> Any:
+        return facts
+
+
+def test_parameters_of_hooks_count(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "x.safetensors")
+    first = bits(train(SLOW, NUMERICS, hooks=[Shrinking(0.9)], checkpoint=checkpoint))
+    assert bits(train(SLOW, NUMERICS, hooks=[Shrinking(0.9)], checkpoint=checkpoint)) == first
+    with pytest.raises(ConfigError, match=r"different code\.hooks"):
+        train(SLOW, NUMERICS, hooks=[Shrinking(0.5)], checkpoint=checkpoint)
+
+
 # Identities that changed by themselves.
 
 

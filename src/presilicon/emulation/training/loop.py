@@ -197,9 +197,8 @@ class Training:
     def state_bytes(self) -> int:
         """Size of what a checkpoint holds: parameters, their momenta, and buffers."""
         parameters = list(self.model.parameters())
-        return sum(
-            tensor.numel() * tensor.element_size() for tensor in (*parameters, *parameters, *self.model.buffers())
-        )
+        tensors = (*parameters, *parameters, *self.model.buffers())
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors if not is_lazy(tensor))
 
     def set_format(self, layer: str, role: Role, role_format: RoleFormat | None) -> None:
         """Set the format of a layer's role from the next pass on; None returns to the design's own.

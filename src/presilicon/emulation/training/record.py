@@ -15,7 +15,7 @@ from presilicon.base import (
 )
 from presilicon.designs import MINIBATCH, Design, Method, Numerics, UpdateRule
 from presilicon.operators import Operator
-from presilicon.records import PassiveHook, TrainingHook
+from presilicon.records import PassiveHook, Stateful, TrainingHook
 from presilicon.runs import versions
 from presilicon.workloads import Workload
 
@@ -58,7 +58,10 @@ class TrainingRecord(NamedTuple):
             "numerics": self.numerics,
             "update_rule": self.update_rule,
             "methods": self.methods,
-            "hooks": [type(hook) for hook in acting],  # their state is restored from the checkpoint
+            # The state of some is restored from the checkpoint, and others describe themselves.
+            "hooks": [
+                type(hook) if isinstance(hook, Stateful) or hasattr(hook, "describe") else hook for hook in acting
+            ],
         }
         return {name: content_of(value, name) for name, value in parts.items() if value}
 
