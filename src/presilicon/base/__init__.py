@@ -15,7 +15,7 @@ from presilicon.base.config import (
     to_toml,
     write_out,
 )
-from presilicon.base.content import Content, content_of, is_installed
+from presilicon.base.content import EMPTY, Content, content_of, is_installed
 from presilicon.base.errors import (
     UNREADABLE,
     ConfigError,
@@ -74,6 +74,7 @@ place_compiled_kernels()
 __all__ = [
     "BYTES",
     "COUNTS",
+    "EMPTY",
     "GIBI",
     "JOULES",
     "LARGEST_DATA",

@@ -7,11 +7,14 @@ the order of keys do not count.
 """
 
 import dis
+import logging
 import os
 import re
 import sys
 import sysconfig
 import types
+from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property, partial
 from hashlib import sha256
@@ -25,14 +28,29 @@ SAMPLED_BYTES = 1 << 30
 """Arrays and files up to this size count by every byte, larger ones by their size and evenly spaced pieces."""
 _PIECES = 64
 _PIECE_BYTES = 1 << 20
+_DEPTH = 20_000
+"""Python calls within one walk."""
 
-_DYNAMIC = {"getattr", "globals", "vars", "eval", "exec", "__import__", "import_module"}
-"""Functions through which code reaches names that do not stand in it."""
+_DYNAMIC = {
+    "getattr", "globals", "vars", "eval", "exec", "__import__", "import_module", "attrgetter", "methodcaller",
+    "getmembers", "__dict__",
+}  # fmt: skip
+"""Functions and attributes through which code reaches names that do not stand in it."""
+_OWN = {"globals", "eval", "exec", "modules"}
+"""Those through which it reaches names of its own module."""
+_PLACES = {"__file__", "__name__", "__package__", "__spec__", "__loader__", "__cached__", "__path__"}
+"""Global names that say where code stands."""
 _CLASS_INTERNALS = {
     "__module__", "__doc__", "__dict__", "__weakref__", "__qualname__", "__firstlineno__", "__static_attributes__",
-    "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__slots__",
+    "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__slots__", "__slotnames__",
 }  # fmt: skip
 _PLAIN = (type(None), type(...), bool, int, float, complex, str, bytes)
+EMPTY = "__empty__"
+"""Where a module may say which of its names stood for nothing, or for an empty container, when it had been run.
+
+What code puts there later, such as data that it keeps, is made by what counts, and does not count itself.
+"""
+_CACHED = type(cache(len))
 _SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
 
 
@@ -57,7 +75,12 @@ def content_of(value: Any, name: str = "value") -> Content:
     ("model['file'] (TextIOWrapper)",)
     """
     walk = _Walk()
-    digest = walk.digest(value, name)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _DEPTH))  # functions may call each other in long chains
+    try:
+        digest = walk.digest(value, name)
+    finally:
+        sys.setrecursionlimit(limit)
     return Content(digest, tuple(dict.fromkeys(walk.unknown)), frozenset(walk.modules))
 
 
@@ -97,7 +120,7 @@ class _Walk:
             case dict() if type(value) is dict:
                 return _hashed("dict", *self._items(value, where))
             case set() | frozenset():
-                return _hashed("set", *sorted(self.digest(part, where) for part in value))
+                return _hashed("set", *sorted(self.digest(part, where) for part in sorted(value, key=_place_in_set)))
             case PurePath():
                 return _hashed("path", _path_content(Path(value)))
             case partial():
@@ -124,10 +147,12 @@ class _Walk:
                 return _hashed("property", self.digest(value.func, where))
             case staticmethod() | classmethod():
                 return _hashed(type(value).__name__, self.digest(value.__func__, where))
-        for attribute in ("__wrapped__", "py_func"):  # caches and compiled functions
-            inner = getattr_static(value, attribute, None)  # asking an object may be an error of its own
-            if isinstance(inner, types.FunctionType):
-                return _hashed(_qualified(type(value)), self.digest(inner, where))
+        if isinstance(value, _CACHED):
+            return _hashed("cached", self.digest(value.__wrapped__, where))
+        compiled = getattr_static(value, "py_func", None)  # asking an object may be an error of its own
+        if isinstance(compiled, types.FunctionType) and is_installed(type(value).__module__):
+            options = self.digest(getattr(value, "targetoptions", None), where)
+            return _hashed(_qualified(type(value)), self.digest(compiled, where), options)
         array = _array_content(value)
         return array if array is not None else self._object(value, where)
 
@@ -140,52 +165,63 @@ class _Walk:
     def _argument(self, value: Any, where: str) -> str:
         """The digest of an argument; a text that names a file counts by its contents as well."""
         own = self.digest(value, where)
-        if isinstance(value, str) and 0 < len(value) < 1024 and _is_file(Path(value)):
-            return _hashed("file", _path_content(Path(value)))
-        return own
+        file = _named_file(value)
+        return own if file is None else _hashed("file", _path_content(file))
 
     def _function(self, function: types.FunctionType, where: str) -> str:
-        if is_installed(function.__module__):
-            return _hashed("function", _package(function.__module__), _qualified(function))
-        self.modules.add(function.__module__)
+        module = function.__globals__.get("__name__")  # a decorator may have changed that of the function
+        if module is not None and is_installed(module):
+            made = self._made(function, where) if "<locals>" in function.__code__.co_qualname else []
+            return _hashed("function", _package(module), module, function.__code__.co_qualname, *made)
+        self.modules.add(module or "a module without name")
         state = {name: part for name, part in vars(function).items() if name != "__wrapped__"}
-        cells = []
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            try:
-                cells.append(self.digest(cell.cell_contents, f"{where}: {name}"))
-            except ValueError:  # not yet assigned
-                cells.append("")
         return _hashed(
             "function",
             *self._instructions(function.__code__, where),
-            "defaults", *[self.digest(part, f"{where}: a default") for part in function.__defaults__ or ()],
-            *self._items(function.__kwdefaults__ or {}, where),
-            "closure", *cells,
+            *self._made(function, where),
             "globals", *self._globals(function, where),
+            "files", *_files_named_in(function.__code__, function.__globals__.get("__file__")),
             "attributes", *self._items(state, where),
         )  # fmt: skip
 
+    def _made(self, function: types.FunctionType, where: str) -> list[str]:
+        """What a function got when it was made: default arguments and closure."""
+        cells = []
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                cells.append(self._argument(cell.cell_contents, f"{where}: {name}"))
+            except ValueError:  # not yet assigned
+                cells.append("")
+        defaults = [self._argument(part, f"{where}: a default") for part in function.__defaults__ or ()]
+        return ["defaults", *defaults, *self._items(function.__kwdefaults__ or {}, where), "closure", *cells]
+
     def _globals(self, function: types.FunctionType, where: str) -> list[str]:
         """The global names that a function uses, with what they stand for."""
-        names, attributes, imports = _names_in(function.__code__)
+        names = _names_in(function.__code__)
         space, parts = function.__globals__, []
-        is_dynamic = bool(names & _DYNAMIC or attributes & {"import_module"})
-        for name in sorted(names & space.keys()):
+        is_dynamic = bool((names.used | names.attributes) & _DYNAMIC)
+        for name in sorted((names.used & space.keys()) - space.get(EMPTY, frozenset())):
             value = space[name]
             if isinstance(value, types.ModuleType):
-                parts += [name, self._module(value, None if is_dynamic else attributes, where)]
+                is_whole = is_dynamic or name in names.whole
+                parts += [name, self._module(value, None if is_whole else names.attributes, where)]
             else:
-                parts += [name, self.digest(value, f"{where}: {name}")]
-        for name, level in sorted(imports):
+                parts += [name, "" if name in _PLACES else self._argument(value, f"{where}: {name}")]
+        for name, level, variable in sorted(names.imports):
             module = _imported(name, level, space)
             if module is not None:
-                parts += [name, self._module(module, None if is_dynamic else attributes | names, where)]
+                is_whole = is_dynamic or variable in names.whole
+                parts += [name, self._module(module, None if is_whole else names.attributes | names.used, where)]
+        own = sys.modules.get(space.get("__name__", ""))
+        if own is not None and (names.used | names.attributes) & _OWN:
+            parts += ["own", self._module(own, None, where)]
         return parts
 
     def _instructions(self, code: types.CodeType, where: str) -> list[str]:
         """A function's compiled code without its docstring, its places in the file and unreachable constants."""
-        listed = [each for each in dis.get_instructions(code) if each.opname not in ("EXTENDED_ARG", "CACHE", "NOP")]
-        ordinal = {each.offset: number for number, each in enumerate(listed)}
+        bytecode = dis.Bytecode(code)
+        listed = [each for each in bytecode if each.opname not in ("EXTENDED_ARG", "CACHE", "NOP")]
+        offsets = [each.offset for each in listed]
         parts = [str((code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & 0x2FF))]
         parts += code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         for each in listed:
@@ -193,12 +229,15 @@ class _Walk:
                 value = each.argval
                 detail = self.digest(value, where) if each.opname != "KW_NAMES" else repr(value)
             elif each.opcode in dis.hasjrel or each.opcode in dis.hasjabs:
-                detail = f"to {ordinal.get(each.argval, each.argval)}"
+                detail = f"to {bisect_left(offsets, each.argval)}"
             elif each.opcode in dis.hasname or each.opcode in dis.haslocal or each.opcode in dis.hasfree:
                 detail = f"{each.argval}"
             else:
                 detail = f"{each.arg}"
             parts.append(f"{each.opname} {detail}")
+        for entry in bytecode.exception_entries:  # type: ignore[attr-defined]
+            bounds = [bisect_left(offsets, offset) for offset in (entry.start, entry.end, entry.target)]
+            parts.append(f"handler {bounds} {entry.depth} {entry.lasti}")
         return parts
 
     def _builtin(self, function: Any, where: str) -> str:
@@ -218,7 +257,7 @@ class _Walk:
             if name not in _CLASS_INTERNALS and not name.startswith("_abc_") and not isinstance(part, _SLOTS)
         ]
         fields = sorted(vars(kind).get("__annotations__", {}))
-        bases = [self.digest(base, where) for base in kind.__bases__]
+        bases = [self.digest(base, where) for base in (*kind.__bases__, type(kind))]
         return _hashed("class", kind.__qualname__, *bases, *fields, *[part for pair in members for part in pair])
 
     def _module(self, module: types.ModuleType, names: Iterable[str] | None, where: str) -> str:
@@ -226,7 +265,8 @@ class _Walk:
         if is_installed(module.__name__):
             return _hashed("module", _package(module.__name__), module.__name__)
         self.modules.add(module.__name__)
-        space = {name: part for name, part in vars(module).items() if not name.startswith("__")}
+        empty = vars(module).get(EMPTY, frozenset())
+        space = {name: part for name, part in vars(module).items() if not (name.startswith("__") or name in empty)}
         parts: list[str] = []
         if names is None:
             quiet = _Walk()  # parts that no code may ever touch are not worth a remark
@@ -245,6 +285,8 @@ class _Walk:
 
     def _object(self, value: Any, where: str) -> str:
         """An object by its class and by the state that a copy of it would get."""
+        if isinstance(value, logging.Logger):
+            return _hashed("logger")
         try:
             reduced = value.__reduce_ex__(2)
         except Exception:
@@ -261,6 +303,8 @@ class _Walk:
         else:
             parts = [self.digest(part, where) for part in (rebuild, arguments, state)]
         parts += [self.digest(part, f"{where}[{index}]") for index, part in enumerate(items or ())]
+        if isinstance(value, OrderedDict):
+            parts.append(repr([str(key) for key in value]))
         return _hashed("object", self.digest(type(value), where), *parts, *self._items(dict(pairs or ()), where))
 
     def _give_up(self, value: Any, where: str) -> str:
@@ -286,27 +330,65 @@ def _cached_names(kind: type) -> frozenset[str]:
     )
 
 
-def _names_in(code: types.CodeType) -> tuple[set[str], set[str], set[tuple[str, int]]]:
-    """Global names, names of attributes, and imported modules with their level, in a function and those inside it."""
-    names: set[str] = set()
-    attributes: set[str] = set()
-    imports: set[tuple[str, int]] = set()
+class _Names(NamedTuple):
+    """The names in a function and those inside it."""
+
+    used: set[str]
+    """Global names."""
+    attributes: set[str]
+    imports: set[tuple[str, int, str]]
+    """Imported modules with their level, and the variable that stands for each."""
+    whole: set[str]
+    """Variables that are used for more than their attributes, for example passed on."""
+
+
+def _names_in(code: types.CodeType) -> _Names:
+    names = _Names(set(), set(), set(), set())
+    listed = [each for each in dis.get_instructions(code) if each.opname not in ("EXTENDED_ARG", "CACHE", "NOP")]
     level = 0
-    for each in dis.get_instructions(code):
-        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            names.add(each.argval)
+    for each, after in zip(listed, [*listed[1:], None], strict=True):
+        is_constant = each.opcode in dis.hasconst or each.opname == "LOAD_SMALL_INT"
+        if each.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")):
+            names.used.add(each.argval)
         elif each.opname == "IMPORT_NAME":
-            imports.add((each.argval, level))
+            names.imports.add((each.argval, level, str(after.argval) if after is not None else ""))
         elif each.opcode in dis.hasname:
-            attributes.add(each.argval)
-        elif each.opcode in dis.hasconst and type(each.argval) is int:
+            names.attributes.add(each.argval)
+        elif is_constant and type(each.argval) is int:
             level = each.argval  # an import's level is the last number before it
-        elif each.opname == "LOAD_SMALL_INT":
-            level = each.arg or 0
+        if each.opname.startswith("LOAD_") and not is_constant:
+            variables = each.argval if isinstance(each.argval, tuple) else (each.argval,)
+            reads_attribute = after is not None and after.opname in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR")
+            names.whole.update(map(str, variables[:-1] if reads_attribute else variables))
         if isinstance(each.argval, types.CodeType):
-            inner_names, inner_attributes, inner_imports = _names_in(each.argval)
-            names, attributes, imports = names | inner_names, attributes | inner_attributes, imports | inner_imports
-    return names, attributes, imports
+            for own, inner in zip(names, _names_in(each.argval), strict=True):
+                own |= inner  # type: ignore[operator]
+    return names
+
+
+def _place_in_set(part: Any) -> tuple[str, str]:
+    """By what the parts of a set are visited: their own order differs from process to process."""
+    return type(part).__name__, repr(part) if type(part) in _PLAIN else _qualified(part)
+
+
+def _named_file(value: Any, folder: Path = Path()) -> Path | None:
+    """The file that a text names, if it does."""
+    if not isinstance(value, str) or not 2 < len(value) < 1024 or not ("." in value or os.sep in value):
+        return None
+    return folder / value if _is_file(folder / value) else None
+
+
+def _files_named_in(code: types.CodeType, module: str | None) -> list[str]:
+    """The contents of files that the texts in a function name, from here or from the folder of its module."""
+    folders = [Path(), *([Path(module).parent] if module else [])]
+    found = []
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found += _files_named_in(constant, module)
+        else:
+            files = [file for folder in folders if (file := _named_file(constant, folder)) is not None]
+            found += [_path_content(file) for file in files[:1]]
+    return found
 
 
 def _imported(name: str, level: int, space: Mapping[str, Any]) -> types.ModuleType | None:
@@ -332,10 +414,12 @@ def is_installed(module: str | None) -> bool:
     top = (module or "builtins").partition(".")[0]
     if top == "__main__":
         return False
-    if top == __package__.partition(".")[0] or top in sys.builtin_module_names or top in sys.stdlib_module_names:
-        return True
     loaded = sys.modules.get(top)
     file = getattr(loaded, "__file__", None)
+    if top == __package__.partition(".")[0] or top in sys.builtin_module_names:
+        return True
+    if top in sys.stdlib_module_names and (file is None or str(file).startswith(_libraries())):
+        return True  # a script's folder may have a module of that name
     if loaded is None:
         try:
             spec = find_spec(top)
@@ -370,9 +454,14 @@ def _path_content(path: Path) -> str:
     if _is_file(path):
         return _file_content(path)
     if path.is_dir():
+        # A folder of code, where results may stand too, is no data: what code takes from it counts by itself.
+        if path.resolve() in (Path.cwd(), *Path.cwd().parents) or any(path.glob("*.py")):
+            return _hashed("folder of code")
         files = sorted(file for file in path.rglob("*") if _is_file(file))
-        parts = [part for file in files for part in (file.relative_to(path).as_posix(), _file_content(file))]
-        return _hashed("folder", *parts)
+        sizes = [file.stat().st_size for file in files]
+        names = [f"{file.relative_to(path).as_posix()} {size}" for file, size in zip(files, sizes, strict=True)]
+        step = 1 if sum(sizes) <= SAMPLED_BYTES else -(-len(files) // _PIECES)
+        return _hashed("folder", *names, *map(_file_content, files[::step]))
     return _hashed("nothing", str(path))
 
 

@@ -38,7 +38,7 @@ from presilicon.study.plan import Plan, Times
 from presilicon.study.prices import StepGraphs, StepPrices, with_methods
 from presilicon.study.request import EvaluateRequest, checkpoint_folder, resume, write_request
 from presilicon.study.results import join_result, price_seeds
-from presilicon.study.seeds import SeedTask, train_seeds
+from presilicon.study.seeds import SeedTask, forget_data, train_seeds
 from presilicon.study.sensitivity import sensitivity
 from presilicon.study.times import match_designs
 from presilicon.workloads import Workload, load_workload
@@ -140,6 +140,7 @@ def carry_out(
     it can be resumed. `on_run` is called with the run before training starts, `write_report` before it ends.
     """
     plan.check()
+    forget_data()
     if jobs > 1:
         plan.workload.require_picklable()
     engine = Study(plan)
@@ -200,6 +201,8 @@ class Study:
     def __init__(self, plan: Plan, captured: Mapping[str, StepGraphs] | None = None) -> None:
         """`captured` has the steps of each design, after its methods, if they are there already."""
         self.plan = plan
+        # Before any of the user's code runs, because it may leave something behind.
+        self._described = {} if captured else {design.name: self._record(design).describe() for design in plan.designs}
         graphs = captured or {}
         plain = StepGraphs(plan.workload)
         steps = {design.name: graphs.get(design.name) or plain.for_design(design) for design in plan.designs}
@@ -243,9 +246,10 @@ class Study:
         tasks = [
             SeedTask(
                 design.name,
-                TrainingRecord.of_design(design, plan.workload, seed=seed, device=plan.device),
+                self._record(design, seed),
                 self._checkpoint(checkpoints, design, seed),
                 self._instrument_task(design, seed, directory),
+                self._described.get(design.name),
             )
             for design in plan.designs
             for seed in missing
@@ -255,6 +259,9 @@ class Study:
             (*before, *traces[index * len(missing) : (index + 1) * len(missing)])
             for index, before in enumerate(traces_before)
         )
+
+    def _record(self, design: Design, seed: int = 0) -> TrainingRecord:
+        return TrainingRecord.of_design(design, self.plan.workload, seed=seed, device=self.plan.device)
 
     def undecided(self) -> tuple[tuple[str, str], ...]:
         """The pairs of designs whose times-to-accuracy the seeds so far do not separate."""

@@ -88,7 +88,7 @@ class Plan(EvaluateOptions, frozen=True, kw_only=True):
             "device": self.device,
             "processor": processor(self.device),
         }
-        config |= self._inputs()
+        config |= self._inputs() | self._trainings()
         extensions = extensions_named_in(json.dumps(config, default=str))
         return config | ({"extensions": extensions} if extensions else {})
 
@@ -101,15 +101,23 @@ class Plan(EvaluateOptions, frozen=True, kw_only=True):
         if self.clock_ghz is not None:
             inputs["clock_ghz"] = self.clock_ghz
         tables = {design.name: digests for design in self.designs if (digests := design.machine.file_digests())}
-        code = {design.name: self._code(design) for design in self.designs}
-        return inputs | ({"tables": tables} if tables else {}) | {"code": code}
+        return inputs | ({"tables": tables} if tables else {})
 
-    def _code(self, design: Design) -> dict[str, str]:
-        """The content of what a design trains with, by part, as its checkpoints have it."""
+    def _trainings(self) -> dict[str, Any]:
+        """The content of what the designs train with, by part, as their checkpoints have it, and of the data."""
         from presilicon.emulation import TrainingRecord
+        from presilicon.study.seeds import load_splits
 
-        code: dict[str, str] = TrainingRecord.of_design(design, self.workload).describe()["code"]
-        return code
+        records = {design.name: TrainingRecord.of_design(design, self.workload) for design in self.designs}
+        described = {name: record.describe() for name, record in records.items()}
+        data = load_splits(self.workload)[1]
+        parts = [place for each in described.values() for place in each.get("unknown", ())]
+        unknown = list(dict.fromkeys([*parts, *data.unknown]))
+        return {
+            "code": {name: each["code"] for name, each in described.items()},
+            "data": data.digest[:16],
+            **({"unknown": unknown} if unknown else {}),
+        }
 
 
 def _times_content(times: Times) -> Any:

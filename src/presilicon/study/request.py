@@ -163,6 +163,11 @@ def resume(run: StoredRun, config: dict[str, Any], *, any_processor: bool = Fals
     """
     if run.record is None:
         raise ConfigError(f"{run.name} cannot be resumed: {run.problem}")
+    if config.get("unknown"):
+        raise ConfigError(
+            f"{run.name} cannot be resumed: it depends on {', '.join(config['unknown'])}, which cannot be compared "
+            "with what it was then; start a new run"
+        )
     then, now = run.record.config.get("processor"), config.get("processor")
     if then != now:
         if not any_processor:

@@ -13,6 +13,7 @@ from presilicon.runs import commit, identity_hash, versions
 from presilicon.simulation import MatchedTimes, area
 from presilicon.study.pairs import NEEDED, PAIRED
 from presilicon.study.prices import StepPrices, price_remarks, price_trace, unpriced_methods
+from presilicon.study.seeds import load_splits
 from presilicon.study.statistics import (
     REACH,
     RESTARTS,
@@ -94,6 +95,9 @@ def _mean_per_step(seeds: Sequence[SeedResult], total: Callable[[SeedResult], fl
 def _remarks(design: Design, workload: Workload, traces: Sequence[Trace], typical: Cost) -> tuple[str, ...]:
     """Sentences on what the machine could not use of the training, and on hyperparameters that were not made for it."""
     remarks, last = [], max(trace.steps for trace in traces)
+    unknown = TrainingRecord.of_design(design, workload).describe().get("unknown")
+    if unknown:
+        remarks.append(f"trained with {', '.join(unknown)}, which cannot be compared: it is never continued or reused")
     for step in sorted({change.from_step for change in design.numerics.schedule if change.from_step >= last}):
         remarks.append(f"the numerics from step {step} on were never in force: training ended after {last} steps")
     kinds = sorted({kind for trace in traces for kind in trace.processors})
@@ -163,6 +167,7 @@ def _provenance(
 ) -> dict[str, Any]:
     plain = design.to_plain()
     technology = design.technology
+    record = TrainingRecord.of_design(design, workload, device=device).describe()
     config: dict[str, Any] = {
         "design": plain,
         "technology": to_plain(technology),
@@ -170,7 +175,9 @@ def _provenance(
         "seeds": [trace.seed for trace in traces],
         "processors": sorted({kind for trace in traces for kind in trace.processors}),
         **({"tables": tables} if (tables := design.machine.file_digests()) else {}),
-        "code": TrainingRecord.of_design(design, workload, device=device).describe()["code"],
+        "code": record["code"],
+        "data": load_splits(workload)[1].digest[:16],
+        **({"unknown": record["unknown"]} if "unknown" in record else {}),
     }
     extensions = extensions_named_in(json.dumps(config, default=str))
     if extensions:

@@ -42,8 +42,8 @@ class SeedTask(NamedTuple):
     """Where the run is saved; one that has finished there is not trained again."""
     watched: InstrumentTask | None = None
     """The instrument that watches the run, if there is one."""
-    expected: dict[str, Any] | None = None
-    """The record as the process that sent the task described it; a worker that sees another one refuses."""
+    described: dict[str, Any] | None = None
+    """The record as it was described before any of the user's code ran; a worker that sees another one refuses."""
 
 
 def train_seeds(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list[Trace]:
@@ -60,7 +60,7 @@ def train_seeds(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list
         return take_turns([partial(run_seed, task, on_event) for task in tasks], tasks[0].record.device, jobs)
     files = tuple({file for task in tasks for file in files_of(task.record.workload)})
     engine = LocalEngine(jobs, files=files, on_event=on_event)
-    sent = [(number, task._replace(expected=task.record.describe())) for number, task in enumerate(tasks)]
+    sent = [(number, _described(task)) for number, task in enumerate(tasks)]
     traces: dict[int, Trace] = {}
     for outcome in engine.run(_run_in_worker, sent):
         if outcome.failure is not None:
@@ -69,16 +69,29 @@ def train_seeds(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list
     return [traces[number] for number in range(len(tasks))]
 
 
-def _run_in_worker(task: tuple[int, SeedTask]) -> Trace:
-    return run_seed(task[1], emit)
+def _described(task: SeedTask) -> SeedTask:
+    return task if task.described is not None else task._replace(described=task.record.describe())
+
+
+_compared: list[dict[str, Any]] = []
+"""Descriptions that this worker saw as the process did that sent them; code that ran since may have left something."""
+
+
+def _run_in_worker(numbered: tuple[int, SeedTask]) -> Trace:
+    task = numbered[1]
+    if task.described is not None and task.described not in _compared:
+        if changed := changed_parts(task.described, task.record.describe()):
+            raise ConfigError(
+                f"{', '.join(changed)} changed while the run was in progress: a worker would train something else; "
+                "start a new run"
+            )
+        _compared.append(task.described)
+    return run_seed(task, emit)
 
 
 def run_seed(task: SeedTask, on_event: OnEvent, on_wait: PassOn = lambda: None) -> Trace:
-    """The trace of a training run, from its checkpoint if it has finished there.
-
-    Raises:
-        ConfigError: the record is not the one that the task was made for.
-    """
+    """The trace of a training run, from its checkpoint if it has finished there."""
+    task = task if task.checkpoint is None else _described(task)
     record = task.record
     run: dict[str, Any] = {"design": task.design, "seed": record.seed}
 
@@ -91,15 +104,10 @@ def run_seed(task: SeedTask, on_event: OnEvent, on_wait: PassOn = lambda: None) 
     def on_instrument(event: InstrumentEvent) -> None:
         on_event(structs.replace(event, **run))
 
-    if task.expected is not None and (changed := changed_parts(task.expected, record.describe())):
-        raise ConfigError(
-            f"{', '.join(changed)} changed while the run was in progress: a worker would train something else; start a "
-            "new run"
-        )
     with isolated(record.device):
         splits, data = load_splits(record.workload)
         if task.checkpoint is not None:
-            trace = SavedRun(task.checkpoint, record.identity(data)).read_trace()
+            trace = SavedRun(task.checkpoint, record.identity(data, task.described)).read_trace()
             if trace is not None:
                 on_event(SeedRestored(**run, **_summary(trace)))
                 return trace
@@ -111,7 +119,7 @@ def run_seed(task: SeedTask, on_event: OnEvent, on_wait: PassOn = lambda: None) 
                 trace = train_record(
                     record._replace(hooks=(*record.hooks, *instruments)), observers=instruments,
                     on_evaluation=on_evaluation, on_finding=on_finding, on_wait=on_wait, checkpoint=task.checkpoint,
-                    splits=splits, data=data,
+                    splits=splits, data=data, described=task.described,
                 )  # fmt: skip
         finally:
             for instrument in instruments:
@@ -137,6 +145,11 @@ def load_splits(workload: Workload) -> tuple[Splits, Content]:
     if all(resident_pair(split) is not None for split in (splits.train, splits.validation, splits.test)):
         _loaded.append((source.digest, splits, data))
     return splits, data
+
+
+def forget_data() -> None:
+    """Load data again for a new study: what they are made from may have changed."""
+    _loaded.clear()
 
 
 def _summary(trace: Trace) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from re import sub
 from traceback import extract_tb
 from types import ModuleType
 
-from presilicon.base import ConfigError, PresiliconError, RunFailedError, is_installed, read_file
+from presilicon.base import EMPTY, ConfigError, PresiliconError, RunFailedError, is_installed, read_file
 from presilicon.workloads.settings.metric import Metric
 from presilicon.workloads.workload import Workload
 
@@ -49,6 +49,7 @@ def load_file(file: str | Path, shown: str | None = None) -> Workload:
     digest = sha256(text + str(resolved.parent).encode()).hexdigest()
     name = f"{sub(r'[^A-Za-z0-9_]', '_', path.stem)}_{digest[:8]}"
     _forget_changed(name)
+    is_loaded, before = name in sys.modules, set(sys.modules)
     with workload_errors(as_config=True):
         workload = getattr(sys.modules.get(name) or _run(resolved, name), "workload", None)
         workload = workload() if callable(workload) else workload
@@ -57,6 +58,9 @@ def load_file(file: str | Path, shown: str | None = None) -> Workload:
         raise ConfigError(
             f"{file} must have a `workload`: a presilicon.Workload(...) or a function that returns one; it has {what}"
         )
+    if not is_loaded:
+        workload.content()  # imports what its functions import
+        _note_helpers(name, before)
     return workload
 
 
@@ -119,15 +123,15 @@ def _run(path: Path, name: str) -> ModuleType:
     sys.path[:] = [*(place for place in sys.path if place not in _folders), folder, *others]
     _folders[:] = [folder, *others]
     for helper in {helper for helpers in _helpers.values() for helper in helpers}:
-        own = path.parent / f"{helper.replace('.', '/')}.py"
-        if own.exists() and getattr(sys.modules.get(helper), "__file__", str(own)) != str(own):
+        place = path.parent / helper.replace(".", "/")
+        own = [str(file) for file in (Path(f"{place}.py"), place / "__init__.py") if file.exists()]
+        if own and getattr(sys.modules.get(helper), "__file__", own[0]) not in own:
             del sys.modules[helper]  # of another folder
     spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     vars(module)["__stem__"] = path.stem
-    before = set(sys.modules)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -135,12 +139,25 @@ def _run(path: Path, name: str) -> ModuleType:
         del sys.modules[name]
         raise
     _modules[name] = path
+    return module
+
+
+def _note_helpers(name: str, before: set[str]) -> None:
+    """Note the modules of the user's that a file has imported, as they are now, before their functions run."""
+    _note_empty(sys.modules[name])
     known = {helper for helpers in _helpers.values() for helper in helpers}
     for imported in (sys.modules.keys() - before - {name}) | known:
         file = getattr(sys.modules.get(imported), "__file__", None)
         if file is not None and not is_installed(imported):
             _helpers.setdefault(name, {})[imported] = Path(file), _stamp(Path(file))
-    return module
+            _note_empty(sys.modules[imported])
+
+
+def _note_empty(module: ModuleType) -> None:
+    """Note the names to which a module's functions may add, such as a table of what they have loaded."""
+    space = vars(module)
+    names = (name for name, value in space.items() if value is None or (type(value) in (list, dict, set) and not value))
+    space.setdefault(EMPTY, frozenset(names))
 
 
 def _locate(error: BaseException | None) -> str | None:

@@ -309,7 +309,8 @@ def _spell(value: object) -> str:
     if callable(value):
         named = value if hasattr(value, "__qualname__") else type(value)
         file = getattr(sys.modules.get(named.__module__), "__stem__", None)  # of a file of the user's
-        return f"{file or named.__module__}.{named.__qualname__}"
+        module = "__main__" if named.__module__ == "__mp_main__" else named.__module__  # in a worker of a script's
+        return f"{file or module}.{named.__qualname__}"
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     if isinstance(value, list | tuple):

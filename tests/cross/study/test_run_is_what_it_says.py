@@ -593,7 +593,7 @@ def test_the_cost_of_a_checkpoint_does_not_grow_with_the_steps(tmp_path: Path) -
 
         with pytest.raises(LongEnoughError):
             train(replace(QUICK, max_steps=steps), NUMERICS, checkpoint=checkpoint, on_evaluation=stop)
-        sizes[steps] = [(folder / name).stat().st_size for name in ("run.safetensors", "run.history")]
+        sizes[steps] = [next(folder.glob(name)).stat().st_size for name in ("*.safetensors", "*.history")]
     assert abs(sizes[400][0] - sizes[100][0]) < 64
     assert sizes[400][1] < 4.2 * sizes[100][1]
 

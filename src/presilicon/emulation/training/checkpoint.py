@@ -6,10 +6,11 @@ A checkpoint is a safetensors file with a JSON document in its header and a hash
 import json
 import math
 import os
+import secrets
 import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from hashlib import sha256
 from pathlib import Path
@@ -36,17 +37,18 @@ class Checkpoint(NamedTuple):
 
 SHARE = 0.03
 """The largest part of a run's time that is spent on checkpoints, unless their number is given."""
-_FIRST_S = 0.005
-"""Time of a write that is expected before the first."""
+_FIRST_S, _FIRST_BYTES_PER_S = 0.005, 1e8
+"""Time and speed of a write that are expected before the first."""
 
 
 class Pace:
     """Decides after which evaluations a checkpoint is written."""
 
-    def __init__(self, every: int | None) -> None:
+    def __init__(self, every: int | None, size: int = 0) -> None:
+        """`size` is what a checkpoint will have, in bytes."""
         self._every = every
         self._began = time.perf_counter()
-        self._spent_s, self._last_s = 0.0, _FIRST_S
+        self._spent_s, self._last_s = 0.0, _FIRST_S + size / _FIRST_BYTES_PER_S
 
     def is_due(self, evaluations: int) -> bool:
         """Whether to write now, after that many evaluations."""
@@ -116,11 +118,13 @@ class Snapshot:
 class History:
     """The growing part of a run on disk: a file that is only appended to, beside its checkpoint.
 
-    The checkpoint says how much of the file belongs to it, and has its hash: what a crash left behind that is cut off.
+    The checkpoint names the file, says how much of it belongs to it, and has its hash: what a crash left behind that is
+    cut off. Each process that writes has a file of its own, which begins with a copy of what it continues.
     """
 
     def __init__(self, checkpoint: Path) -> None:
-        self.path = checkpoint.with_suffix(".history")
+        self.path = checkpoint.with_suffix(f".{secrets.token_hex(4)}.history")
+        self._continued: tuple[Path, bytes] | None = None
         self._size, self._hash = 0, sha256()
         self._written = (0, 0, 0, 0)
 
@@ -140,17 +144,26 @@ class History:
         )
         line = msgspec.msgpack.encode(chunk)
         data = len(line).to_bytes(8, "little") + line
+        before = b"" if self._continued is None else self._continued[1]
+        start = self._size - len(before)
         try:
-            with self.path.open("r+b" if self._size else "wb") as file:
-                file.truncate(self._size)
-                file.seek(self._size)
-                file.write(data)
+            with self.path.open("r+b" if start else "wb") as file:
+                file.truncate(start)
+                file.seek(start)
+                file.write(before + data)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             raise RunFailedError(f"{self.path}: cannot be written ({error.strerror or error})") from None
         self._note(data, progress)
-        return {"bytes": self._size, "sha256": self._hash.hexdigest()}
+        return {"file": self.path.name, "bytes": self._size, "sha256": self._hash.hexdigest()}
+
+    def leave_continued(self) -> None:
+        """Remove the file that this one continues, when no checkpoint names it any more."""
+        if self._continued is not None:
+            with suppress(OSError):
+                self._continued[0].unlink(missing_ok=True)
+            self._continued = None
 
     def read(self, own: Mapping[str, Any]) -> Progress:
         """The progress of a checkpoint, whose part of the file is `own`.
@@ -158,10 +171,11 @@ class History:
         Raises:
             ValueError: the file is not as the checkpoint says.
         """
-        with self.path.open("rb") as file:
+        path = self.path.with_name(Path(own["file"]).name)
+        with path.open("rb") as file:
             data = file.read(own["bytes"])
         if len(data) != own["bytes"] or sha256(data).hexdigest() != own["sha256"]:
-            raise ValueError(f"{self.path.name} does not match it")
+            raise ValueError(f"{path.name} does not match it")
         progress, start = Progress.none(), 0
         while start < len(data):
             end = start + 8 + int.from_bytes(data[start : start + 8], "little")
@@ -171,7 +185,7 @@ class History:
             progress.evaluations.extend(chunk.evaluations)
             progress.shares.extend(chunk.shares)
             start = end
-        self._size, self._hash = 0, sha256()
+        self._continued, self._size, self._hash = (path, data), 0, sha256()
         self._note(data, progress)
         return progress
 
@@ -265,6 +279,7 @@ class SavedRun:
             raise RunFailedError(f"{self.path}: cannot be written ({error.strerror or error})") from None
         history = self._history.append(progress)
         _write(self.path, {"identity": self._identity, "history": history, "processors": self.processors, **content})
+        self._history.leave_continued()
 
     def _read(self) -> tuple[dict[str, Any] | None, Progress]:
         """The checkpoint's document and its progress, if there is one and it belongs to this run."""
@@ -300,7 +315,7 @@ class SavedRun:
         ]
         try:
             return document, self._history.read(document["history"])
-        except (OSError, ValueError, msgspec.MsgspecError) as error:
+        except (OSError, KeyError, ValueError, msgspec.MsgspecError) as error:
             raise _damaged(self.path, error) from None
 
 

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -21,17 +21,16 @@ def isolated(device: str) -> Iterator[None]:
 
     Settings and generators are restored at its end. Another thread that wants to train waits.
     """
-    if getattr(_taking_turns, "is_set", False):
-        yield
-        return
-    with _process, ExitStack() as stack:
+    takes_turns = getattr(_taking_turns, "is_set", False)
+    with nullcontext() if takes_turns else _process, ExitStack() as stack:
         generators = Generators(device)
         stack.callback(generators.load_state_dict, generators.state_dict())
-        for read, write, value in _settings():
-            before = read()
-            if before != value:
-                write(value)
-                stack.callback(write, before)
+        if takes_turns:  # settings are those of all turns
+            yield
+            return
+        settings = _settings()
+        stack.callback(_set, settings, [_value(read) for read, _, _ in settings])
+        _set(settings, [value for _, _, value in settings])
         for kind in ("cpu", "cuda"):
             if torch.is_autocast_enabled(kind):
                 stack.enter_context(torch.autocast(kind, enabled=False))
@@ -45,30 +44,69 @@ def isolated(device: str) -> Iterator[None]:
 @contextmanager
 def turn() -> Iterator[None]:
     """A context for a thread that takes turns with others, around all of which is `isolated`."""
+    before = getattr(_taking_turns, "is_set", False)
     _taking_turns.is_set = True
     try:
         yield
     finally:
-        _taking_turns.is_set = False
+        _taking_turns.is_set = before
 
 
 def _settings() -> list[tuple[Callable[[], Any], Callable[[Any], object], Any]]:
     """How each setting is read and written, and its value in a training."""
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    backends, cudnn, cuda = torch.backends, torch.backends.cudnn, torch.backends.cuda
     return [
         (torch.get_num_threads, torch.set_num_threads, 1),  # more would add in another order
         (torch.get_default_dtype, torch.set_default_dtype, torch.float32),
         (_flushes_denormals, torch.set_flush_denormal, False),
         (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"),
-        (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, False),
-        (lambda: torch.backends.mkldnn.enabled, torch.backends.mkldnn.set_flags, True),
+        (_determinism, _set_determinism, (False, False)),
+        (lambda: backends.mkldnn.enabled, backends.mkldnn.set_flags, True),
+        # Attention in pieces adds in another order, on the CPU too.
+        (cuda.flash_sdp_enabled, cuda.enable_flash_sdp, True),
+        (cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp, True),
+        (cuda.math_sdp_enabled, cuda.enable_math_sdp, True),
         # By default torch chooses convolutions of a GPU by trial, and lets those of float32 round to TF32.
         _attribute(cudnn, "deterministic", True),
         _attribute(cudnn, "benchmark", False),
         _attribute(cudnn, "allow_tf32", False),
-        _attribute(matmul, "allow_fp16_reduced_precision_reduction", True),
-        _attribute(matmul, "allow_bf16_reduced_precision_reduction", True),
+        # Newer versions have a precision per kind of op, and what is set above changes several of them at once.
+        *(
+            _attribute(owner, "fp32_precision", "ieee")
+            for library, kinds in (
+                (cuda, ["matmul"]),
+                (cudnn, ["conv", "rnn"]),
+                (backends.mkldnn, ["matmul", "conv", "rnn"]),
+            )
+            for owner in (getattr(library, kind, None) for kind in kinds)
+            if hasattr(backends, "fp32_precision")
+        ),
+        _attribute(cuda.matmul, "allow_fp16_reduced_precision_reduction", True),
+        _attribute(cuda.matmul, "allow_bf16_reduced_precision_reduction", True),
     ]
+
+
+def _value(read: Callable[[], Any]) -> Any:
+    """The value of a setting; None if torch cannot tell, because its parts were set one by one."""
+    try:
+        return read()
+    except RuntimeError:
+        return None
+
+
+def _set(settings: list[tuple[Callable[[], Any], Callable[[Any], object], Any]], values: list[Any]) -> None:
+    """Set the settings whose values are known, in their order: one may change those after it."""
+    for (read, write, _), value in zip(settings, values, strict=True):
+        if value is not None and _value(read) != value:
+            write(value)
+
+
+def _determinism() -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+def _set_determinism(value: tuple[bool, bool]) -> None:
+    torch.use_deterministic_algorithms(value[0], warn_only=value[1])
 
 
 def _attribute(owner: Any, name: str, value: Any) -> tuple[Callable[[], Any], Callable[[Any], object], Any]:

@@ -1,12 +1,14 @@
 """The training loop: one seed of one workload with a design's numerics, recorded as a trace."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from itertools import takewhile
 from math import isfinite
+from typing import Any
 
 import torch
 from msgspec.structs import replace
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from presilicon.base import ConfigError, Content, check_built, derive_seed, describe_processor, processor, unknown
@@ -103,22 +105,24 @@ def train_record(
     checkpoint: Checkpoint | None = None,
     splits: Splits | None = None,
     data: Content | None = None,
+    described: Mapping[str, Any] | None = None,
 ) -> Trace:
-    """`train` for a record; `data` is the content of the splits, if it is known already."""
+    """`train` for a record; `data` and `described` are the content of the splits and of the record, if known."""
     record.check()
     check_built(record.numerics, "numerics")
+    described = record.describe() if described is None and checkpoint is not None else described
     with isolated(record.device):
         splits = record.workload.require_data()[0]() if splits is None else splits
         saved = None
         if checkpoint is not None:
-            saved = SavedRun(checkpoint, record.identity(data or splits_digest(splits)))
+            saved = SavedRun(checkpoint, record.identity(data or splits_digest(splits), described))
             if (finished := saved.read_trace()) is not None:
                 return finished
         training = Training(
             record, splits, observers=observers, on_evaluation=on_evaluation, on_finding=on_finding, on_wait=on_wait
         )
         with closing(training):
-            return training.run(saved, Pace(None if checkpoint is None else checkpoint.every))
+            return training.run(saved, Pace(None if checkpoint is None else checkpoint.every, training.state_bytes))
 
 
 def _update_together(optimizer: Optimizer) -> None:
@@ -188,6 +192,13 @@ class Training:
     def train_samples(self) -> int | None:
         """Samples of an epoch; None for a stream of unknown length."""
         return self._batches.samples
+
+    @property
+    def state_bytes(self) -> int:
+        """Size of what a checkpoint holds: parameters, their momenta, and buffers."""
+        parameters = list(self.model.parameters())
+        tensors = (*parameters, *parameters, *self.model.buffers())
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors if not is_lazy(tensor))
 
     def set_format(self, layer: str, role: Role, role_format: RoleFormat | None) -> None:
         """Set the format of a layer's role from the next pass on; None returns to the design's own.

@@ -15,7 +15,7 @@ from presilicon.base import (
 )
 from presilicon.designs import MINIBATCH, Design, Method, Numerics, UpdateRule
 from presilicon.operators import Operator
-from presilicon.records import PassiveHook, TrainingHook
+from presilicon.records import PassiveHook, Stateful, TrainingHook
 from presilicon.runs import versions
 from presilicon.workloads import Workload
 
@@ -58,7 +58,10 @@ class TrainingRecord(NamedTuple):
             "numerics": self.numerics,
             "update_rule": self.update_rule,
             "methods": self.methods,
-            "hooks": [type(hook) for hook in acting],  # their state is restored from the checkpoint
+            # The state of some is restored from the checkpoint, and others describe themselves.
+            "hooks": [
+                type(hook) if isinstance(hook, Stateful) or hasattr(hook, "describe") else hook for hook in acting
+            ],
         }
         return {name: content_of(value, name) for name, value in parts.items() if value}
 
@@ -84,9 +87,18 @@ class TrainingRecord(NamedTuple):
         unknown = [*self.workload.content().unknown, *(place for each in contents.values() for place in each.unknown)]
         return plain | ({"unknown": unknown} if unknown else {})
 
-    def identity(self, data: Content) -> dict[str, Any]:
-        """Everything that a checkpoint must agree with; `data` is the content of the splits."""
-        plain = self.describe() | {"data": data.digest, "seed": self.seed, "processor": processor(self.device)}
+    def identity(self, data: Content, described: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Everything that a checkpoint must agree with; `data` is the content of the splits.
+
+        `described` is what `describe` said before any of the user's code ran, which may leave something behind in its
+        module, such as a table of what was loaded.
+        """
+        plain = {
+            **(described or self.describe()),
+            "data": data.digest,
+            "seed": self.seed,
+            "processor": processor(self.device),
+        }
         unknown = [*plain.get("unknown", ()), *data.unknown]
         return plain | ({"unknown": unknown} if unknown else {})
 

@@ -100,6 +100,7 @@ def sweep(
 def carry_out_sweep(study: StudyFile, out: Path, options: SweepOptions) -> SweepResult:
     """Carry out a study, or continue it, in a run directory under `out`."""
     check_study(study)
+    _forget_data(study)
     stored = _stored_run(study, out, options)
     if stored is not None and stored.status == "finished" and _is_of_this_processor(stored, study):
         result = read_sweep(stored.path, study)
@@ -204,6 +205,8 @@ def study_config(study: StudyFile) -> dict[str, Any]:
     }
     extensions = extensions_named_in(json.dumps(config, default=str))
     config |= {"extensions": extensions} if extensions else {}
+    unknown = [place for workload in workloads.values() for place in workload.content().unknown]
+    config |= {"unknown": unknown} if unknown else {}
     return config | ({} if study.training is None else _trained_with(study.training, workloads))
 
 
@@ -211,8 +214,22 @@ def _trained_with(training: Training, workloads: Mapping[str, Workload]) -> dict
     """The data of a study that trains, by their contents, and the kind of processor."""
     from presilicon.study.seeds import load_splits
 
-    data = {Path(name).name: load_splits(workload)[1].digest[:16] for name, workload in workloads.items()}
+    contents = {name: load_splits(workload)[1] for name, workload in workloads.items()}
+    for name, workload in workloads.items():
+        if unknown := [*workload.content().unknown, *contents[name].unknown]:
+            raise ConfigError(
+                f"{name} depends on {', '.join(unknown)}, which cannot be compared, but a study passes its trainings "
+                "on as files, which only the same training may read; `presilicon evaluate` trains it"
+            )
+    data = {Path(name).name: content.digest[:16] for name, content in contents.items()}
     return {"data": data, "processor": processor(training.device)}
+
+
+def _forget_data(study: StudyFile) -> None:
+    if study.training is not None:
+        from presilicon.study.seeds import forget_data
+
+        forget_data()
 
 
 def _stored_run(study: StudyFile, out: Path, options: SweepOptions) -> StoredRun | None:
@@ -225,6 +242,8 @@ def _stored_run(study: StudyFile, out: Path, options: SweepOptions) -> StoredRun
     if options.new:
         return None
     config = study_config(study)
+    if config.get("unknown"):  # what cannot be compared is not reused
+        return None
     for stored in reversed(list_runs(out)):
         record = stored.record
         if record is None or record.kind != "sweep" or record.versions != versions():

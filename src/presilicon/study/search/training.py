@@ -97,8 +97,8 @@ def prepare_point(point: Point, training: Training, directory: Path) -> TrainedP
     """
     design, workload = point.load_design(), load_point_workload(point, training)
     plan_of([design], workload, training).check()
-    record = TrainingRecord.of_design(design, workload, device=training.device)
-    key = config_hash(record.describe())[:16]
+    described = TrainingRecord.of_design(design, workload, device=training.device).describe()
+    key = config_hash(described)[:16]
     return TrainedPoint(point, design, workload, training, key, (directory / TRAININGS).resolve())
 
 
