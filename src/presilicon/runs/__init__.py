@@ -1,7 +1,7 @@
 """Run records: a directory per run, with `run.json` and an append-only `events.jsonl`.
 
     with create_run(Path("runs"), "evaluate", config, seed=0) as run:
-        run.record(EvaluationEvent(design="bf16-systolic", seed=0, step=20, accuracy=0.91, loss=0.3))
+        run.record(EvaluationEvent(design="bf16-systolic", seed=0, step=20, value=0.91, loss=0.3))
 
     load_run(Path("runs"), "latest").events()
 

@@ -140,4 +140,4 @@ def load_splits(workload: Workload) -> tuple[Splits, Content]:
 
 
 def _summary(trace: Trace) -> dict[str, Any]:
-    return {"steps": trace.steps, "ending": trace.ending, "reason": trace.reason, "test_accuracy": trace.test_accuracy}
+    return {"steps": trace.steps, "ending": trace.ending, "reason": trace.reason, "test_value": trace.test_value}

@@ -48,12 +48,12 @@ def refuse(text):
 def test_the_document_has_the_promised_shape(comparison):
     document = json.loads(to_json(comparison), parse_constant=refuse)
     assert list(document) == ["schema", "designs"]
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     design = document["designs"][0]
     assert list(design) == [
-        "name", "workload", "target", "metric", "better", "metric_is_fraction", "steps_to_accuracy",
+        "name", "workload", "target", "metric", "value", "direction", "metric_is_fraction", "steps_to_accuracy",
         "samples_to_accuracy", "updates_to_accuracy", "time_to_accuracy_s", "energy_to_accuracy_j", "reached",
-        "reach_probability", "expected_time_to_accuracy_s", "expected_energy_to_accuracy_j", "accuracy",
+        "reach_probability", "expected_time_to_accuracy_s", "expected_energy_to_accuracy_j",
         "time_per_step_s", "energy_per_step_j", "memory_bytes", "area_mm2", "seeds", "milestones", "remarks",
         "provenance",
     ]  # fmt: skip
@@ -71,7 +71,7 @@ def test_infinity_is_null(mixed):
 
 def test_what_is_no_number_never_appears(comparison):
     sick = msgspec.structs.replace(
-        comparison.designs[0], accuracy=math.nan, area_mm2=math.inf, provenance={"bandwidth": [math.inf, -math.inf]}
+        comparison.designs[0], value=math.nan, area_mm2=math.inf, provenance={"bandwidth": [math.inf, -math.inf]}
     )
     document = json.loads(to_json(Comparison(designs=(sick,))), parse_constant=refuse)
     assert document["designs"][0]["area_mm2"] is None
@@ -87,7 +87,7 @@ def test_a_document_of_before_censoring_was_kept_is_readable(mixed):
     for design in document["designs"]:
         for name in ("reach_probability", "expected_time_to_accuracy_s", "expected_energy_to_accuracy_j"):
             del design[name]
-        for name in ("metric", "better", "metric_is_fraction", "samples_to_accuracy", "updates_to_accuracy"):
+        for name in ("metric", "direction", "metric_is_fraction", "samples_to_accuracy", "updates_to_accuracy"):
             del design[name]
         del design["milestones"], design["remarks"]
         for seed in design["seeds"]:
@@ -116,7 +116,7 @@ def test_pairs_and_what_was_held_equal_are_in_the_document(judged):
 
 
 @pytest.mark.parametrize(
-    "data", [None, [], {}, {"schema": 2, "designs": []}, {"schema": 1, "designs": [{"name": "x"}]}]
+    "data", [None, [], {}, {"schema": 1, "designs": []}, {"schema": 2, "designs": [{"name": "x"}]}]
 )
 def test_something_else_is_refused(data):
     with pytest.raises(ConfigError, match="not a valid comparison of designs"):
@@ -139,5 +139,5 @@ def test_the_check_against_the_schema_can_fail(comparison):
     document = json.loads(to_json(comparison))
     del document["designs"][1]["reached"]
     document["designs"][0]["time_to_accuracy_s"]["low"] = "soon"
-    document["schema"] = 2
+    document["schema"] = 1
     assert len(problems(document, schema, schema)) == 3

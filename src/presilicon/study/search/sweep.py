@@ -268,7 +268,7 @@ def _result(
         record.key
         for name in study.workloads
         for record in pareto_front(
-            [record for record in feasible if record.workload == name], study.front_metrics, measures[name].better
+            [record for record in feasible if record.workload == name], study.front_metrics, measures[name].direction
         )
     ]
     return SweepResult(

@@ -38,7 +38,7 @@ def test_a_tap_with_curves_a_histogram_and_losses(tmp_path: Path) -> None:
         edges, counts = [float("-inf"), 0.5, 2.0, float("inf")], [1, 5, 2]
         log.append(InstrumentReading(stream="s", step=step, tap="in.a", aggregation="norm_check", values=values,
                    histogram={"edges": edges, "counts": counts}))  # fmt: skip
-    log.append(EvaluationEvent(design="d", seed=3, step=70, accuracy=0.25, loss=1.0))
+    log.append(EvaluationEvent(design="d", seed=3, step=70, value=0.25, loss=1.0))
     account = {"delivered": 8, "dropped": 7, "missing": 63, "torn": 1}
     log.append(InstrumentLosses(stream="s", step=70, lost_packets=2, bad_packets=3, skipped_bytes=40,
                taps={"in.a": account}))  # fmt: skip
