@@ -75,7 +75,7 @@ def test_samples_are_the_axis_where_they_were_recorded(comparison):
         ({"name": "perplexity", "low": 1, "high": "inf"}, 12.345, "target, perplexity 12.35\n"),
         ({"name": "error rate", "low": 0, "high": 1}, 0.123, "target, error rate 12.3%\n"),
         ({"name": "loss", "low": "-inf", "high": "inf"}, None, "target, unknown loss\n"),
-        (None, 0.97, "target, 97%\n"),
+        (None, 0.97, "target, accuracy 97%\n"),
     ],
 )
 def test_a_recorded_run_shows_it(tmp_path, metric, value, text):

@@ -1,6 +1,5 @@
 """What `presilicon simulate` says of a step."""
 
-import json
 import re
 
 import pytest

@@ -85,7 +85,7 @@ def test_json_holds_the_record_and_the_events(run):
     run.record(ResultEvent(comparison=msgspec.to_builtins(comparison())))
     run.end("finished")
     document = json.loads(export_run(load_run(run.path.parent, run.name), "json"))
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert document["run"]["name"] == run.name
     assert document["run"]["status"] == "finished"
     assert document["run"]["config"] == {"x": 1}
