@@ -92,6 +92,11 @@ def test_a_crossing_is_between_the_evaluations_around_it(values, target, sustain
             assert crossing == Crossing(step=first.step, samples=first.samples, updates=first.updates)
 
 
+def test_fingerprints_of_older_runs_still_compare() -> None:
+    """As a version computed it whose values were called `accuracy`."""
+    assert trace_of([0.5, 0.9]).fingerprint == "e286509b7fd52c8c"
+
+
 def test_runs_that_train_alike_have_one_fingerprint() -> None:
     assert trace_of([0.5, 0.9]).fingerprint == trace_of([0.5, 0.9]).fingerprint != trace_of([0.5, 0.91]).fingerprint
 
