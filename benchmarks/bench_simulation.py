@@ -96,8 +96,8 @@ def long_trace(graph: StepGraph, steps: int = 10_000, distinct: int = 8) -> Trac
         seed=0,
         losses=(0.0,) * steps,
         runs=tuple(FactsRun(facts[step % distinct], 1) for step in range(steps)),
-        evaluations=(Evaluation(step=steps, samples=256 * steps, updates=steps, accuracy=1.0, loss=0.0),),
-        test_accuracy=1.0,
+        evaluations=(Evaluation(step=steps, samples=256 * steps, updates=steps, value=1.0, loss=0.0),),
+        test_value=1.0,
         ending="target",
     )
 

@@ -34,17 +34,17 @@ def train_seed(name: str, seed: int, device: str, max_steps: int | None) -> dict
 
     def note(point: Evaluation) -> None:
         seconds = time.perf_counter() - start
-        points.append({"step": point.step, "seconds": seconds, "metric": point.accuracy, "loss": point.loss})
-        print(f"{name} seed {seed} step {point.step:5} {seconds:7.1f} s  {own.measure.name} {point.accuracy:.4f}  "
+        points.append({"step": point.step, "seconds": seconds, "metric": point.value, "loss": point.loss})
+        print(f"{name} seed {seed} step {point.step:5} {seconds:7.1f} s  {own.measure.name} {point.value:.4f}  "
               f"loss {point.loss:.4f}", flush=True)  # fmt: skip
 
     trace = train(workload, Numerics(), seed=seed, device=device, on_evaluation=note)
     seconds = time.perf_counter() - start
     reached = trace.crossing(own.target or 0.0, own.sustain, own.measure.direction)
     held = "not held" if reached is None else f"held from step {reached.step:.0f} on"
-    print(f"{name} seed {seed}: target {own.target} {held}; test {trace.test_accuracy:.4f}; "
+    print(f"{name} seed {seed}: target {own.target} {held}; test {trace.test_value:.4f}; "
           f"{seconds / trace.steps:.4f} s a step with evaluations", flush=True)  # fmt: skip
-    return {"workload": name, "seed": seed, "test": trace.test_accuracy, "seconds": seconds, "steps": trace.steps,
+    return {"workload": name, "seed": seed, "test": trace.test_value, "seconds": seconds, "steps": trace.steps,
             "reached": None if reached is None else reached.step, "points": points}  # fmt: skip
 
 

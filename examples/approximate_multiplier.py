@@ -77,14 +77,14 @@ def main() -> None:
     multipliers = {"exact": lambda a, b: a * b, "underdesigned": underdesigned, "truncated": truncated}
     print(f"{'digits-mlp, 120 steps':24} {'wrong':>6} {'mean error':>11} {'worst':>6} {'last loss':>10} {'test':>7}")
     trace = ps.train(workload, Numerics(), seed=0)
-    print(f"{'float32':24} {'':>6} {'':>11} {'':>6} {trace.losses[-1]:10.3f} {trace.test_accuracy:7.1%}")
+    print(f"{'float32':24} {'':>6} {'':>11} {'':>6} {trace.losses[-1]:10.3f} {trace.test_value:7.1%}")
     for name, multiplier in multipliers.items():
         truth = [multiplier(a, b) for a, b in pairs]
         errors = [abs(found - a * b) for found, (a, b) in zip(truth, pairs, strict=True)]
         trace = ps.train(workload, numerics(name, truth), seed=0)
         wrong, mean = sum(error > 0 for error in errors) / 256, sum(errors) / 256
         figures = f"{wrong:6.1%} {mean:11.2f} {max(errors):6d}"
-        print(f"{name:24} {figures} {trace.losses[-1]:10.3f} {trace.test_accuracy:7.1%}")
+        print(f"{name:24} {figures} {trace.losses[-1]:10.3f} {trace.test_value:7.1%}")
 
 
 if __name__ == "__main__":

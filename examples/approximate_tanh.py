@@ -84,7 +84,7 @@ def main() -> None:
     print(f"{'digits-mlp with tanh, seed 0':31} {header}")
     for name, replacement in OPERATORS.items():
         trace = ps.train(workload, Numerics(), seed=0, operators=[replacement] if replacement else [])
-        line = f"{name:31} {trace.losses[-1]:7.3f} {trace.test_accuracy:7.1%}"
+        line = f"{name:31} {trace.losses[-1]:7.3f} {trace.test_value:7.1%}"
         if replacement is not None:
             cost, error = replacement.cost, replacement.largest_error(-8, 8).error
             line += f" {error:10.4f} {cost.cycles:7} {cost.multipliers:5} {cost.adders:4} {cost.comparators:4}"

@@ -89,8 +89,8 @@ def main() -> None:
     print(f"{'digits-mlp, 100 steps, adder':30} {'last loss':>10} {'validation':>11} {'test':>7}")
     for name, row in rows:
         trace = ps.train(workload, row, seed=0)
-        best = max(point.accuracy for point in trace.evaluations)
-        print(f"{name:30} {trace.losses[-1]:10.3f} {best:11.1%} {trace.test_accuracy:7.1%}")
+        best = max(point.value for point in trace.evaluations)
+        print(f"{name:30} {trace.losses[-1]:10.3f} {best:11.1%} {trace.test_value:7.1%}")
 
 
 if __name__ == "__main__":

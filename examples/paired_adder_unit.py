@@ -67,7 +67,7 @@ def main() -> None:
         trace = ps.train(workload, row, seed=0)
         cost = ps.simulate(graph, with_fields(array, numerics=row))
         time, energy = cost.time_s * 1e6, cost.energy_by_component_j["mac"] * 1e9
-        print(f"{name:24} {trace.losses[-1]:10.3f} {trace.test_accuracy:7.1%} {time:9.1f} {energy:12.1f}")
+        print(f"{name:24} {trace.losses[-1]:10.3f} {trace.test_value:7.1%} {time:9.1f} {energy:12.1f}")
     print(f"\n{array.machine.numerics_remarks(rows[-1][1])[0]}")
 
 

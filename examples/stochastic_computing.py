@@ -70,13 +70,13 @@ def main() -> None:
     share = (x[:, None] * w[None]).abs()
     print(f"{'digits, 150 steps':20} {'loss':>7} {'test':>7} {'deviation':>10} {'predicted':>10} {'gates':>9}")
     trace = ps.train(workload, Numerics(), seed=0)
-    print(f"{'exact products':20} {trace.losses[-1]:7.3f} {trace.test_accuracy:7.1%}")
+    print(f"{'exact products':20} {trace.losses[-1]:7.3f} {trace.test_value:7.1%}")
     for length in (4, 16, 64):
         _, linear = stochastic(length)
         trace = ps.train(workload, Numerics(), seed=0, operators=[linear])
         predicted = float((share * (1 - share) / length).sum(-1).mean().sqrt())
         deviation = measured_deviation(linear, exact, x, w)
-        line = f"streams of {length:3} bits    {trace.losses[-1]:7.3f} {trace.test_accuracy:7.1%}"
+        line = f"streams of {length:3} bits    {trace.losses[-1]:7.3f} {trace.test_value:7.1%}"
         print(f"{line} {deviation:10.4f} {predicted:10.4f} {share.numel() * length:9}")
     print("deviation of a sum of 64 products with |x| < 1, |w| < 1/4: measured, and sqrt(sum of p (1 - p) / L)")
 

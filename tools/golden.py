@@ -47,7 +47,7 @@ for recipe in ("fp32", "bf16", "fp16-mixed", "fp8-hybrid", "fp8-chunked", "mxfp8
     name = "digits-cnn" if recipe in ("bf16", "mxfp8") else "digits-mlp"
     w = replace(ps.load_workload(name), max_steps=12, evaluate_every=6)
     t = ps.train(w, load_recipe(recipe).numerics, seed=3)
-    out["train " + recipe] = [t.losses, [[e.step, e.accuracy, e.loss] for e in t.evaluations], t.test_accuracy]
+    out["train " + recipe] = [t.losses, [[e.step, e.value, e.loss] for e in t.evaluations], t.test_value]
 x = torch.randn(33, 40, generator=torch.Generator().manual_seed(1)) * torch.logspace(-6, 6, 40)
 x[0, :4] = torch.tensor([0.0, -0.0, float("inf"), float("nan")])
 for text in FORMATS:

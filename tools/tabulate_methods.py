@@ -55,7 +55,7 @@ def rows(comparison: Comparison) -> list[list[str]]:
                 f"`{result.name}`" if method else "none",
                 method.in_training if method else "",
                 method.in_hardware if method else "",
-                f"{100 * (result.accuracy - plain.accuracy):+.1f}" if method else f"{100 * result.accuracy:.1f}%",
+                f"{100 * (result.value - plain.value):+.1f}" if method else f"{100 * result.value:.1f}%",
                 f"{time_s * 1e6:.2f} us",
                 f"{energy_j * 1e6:.0f} uJ",
                 f"{updates.median:.0f}" if updates is not None and updates.median is not None else "never",

@@ -41,7 +41,7 @@ from presilicon.base.files import (
     write_atomically,
     write_file,
 )
-from presilicon.base.layout import change_lines, columns, json_text, pick
+from presilicon.base.layout import DOCUMENT_SCHEMA, change_lines, columns, json_text, pick
 from presilicon.base.lazy import deferred, np, torch
 from presilicon.base.meanings import meaning, meaning_changes
 from presilicon.base.processor import describe_processor, processor
@@ -74,6 +74,7 @@ place_compiled_kernels()
 __all__ = [
     "BYTES",
     "COUNTS",
+    "DOCUMENT_SCHEMA",
     "EMPTY",
     "GIBI",
     "JOULES",

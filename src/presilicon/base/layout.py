@@ -44,6 +44,10 @@ def pick(record: Any, *names: str) -> dict[str, Any]:
     return {name: getattr(record, name) for name in names}
 
 
+DOCUMENT_SCHEMA = 2
+"""Number of the JSON documents that commands print and write: it rises when a field is renamed or goes."""
+
+
 def json_text(document: Any) -> str:
     """A document as indented JSON, with the end of its last line; NaN and infinity become null."""
     return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from presilicon.base import LARGEST_DATA, ConfigError, MissingToolError, located, read_file, write_file
+from presilicon.base import DOCUMENT_SCHEMA, LARGEST_DATA, ConfigError, MissingToolError, located, read_file, write_file
 from presilicon.cli.instrument_live import COMMANDS
 from presilicon.cli.options import json_option, print_json
 
@@ -77,7 +77,7 @@ def run(config: Path, firmware: Path, vectors: Path, engine: str, as_json: bool)
             blocks += list(model.feed(words[begin:end], last[begin:end], int(taps[begin])))
             begin = end
     document = {
-        "schema": 1,
+        "schema": DOCUMENT_SCHEMA,
         "engine": engine,
         "packed_vectors": [_plain(values_of(hardware, block.words)) for block in blocks],
         "partial": _plain(values_of(hardware, model.partial)),

@@ -10,7 +10,7 @@ import click
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from presilicon.base import ConfigError, RunFailedError, read_file, to_plain
+from presilicon.base import DOCUMENT_SCHEMA, ConfigError, RunFailedError, read_file, to_plain
 from presilicon.cli.options import json_option, out_option, repeated
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def watch(run: str, once: bool, interval: float, out: Path, as_json: bool) -> No
     if not watcher.streams and stored.status != "running":
         raise ConfigError(f"{stored.name} has no instrument: its design needs an [instrument] section")
     if as_json:
-        click.echo(json.dumps({"run": stored.name, "status": stored.status, **to_plain(watcher)}))
+        measure = {"metric": stored.measure.name, "direction": stored.measure.direction}
+        click.echo(json.dumps({"run": stored.name, "status": stored.status, **measure, **to_plain(watcher)}))
         return
     from rich.console import Console
     from rich.live import Live
@@ -56,7 +57,9 @@ def watch(run: str, once: bool, interval: float, out: Path, as_json: bool) -> No
     console = Console()
 
     def view(status: str) -> Any:
-        return render_watch(watcher, name=stored.name, status=status, width=min(console.width, 120))
+        return render_watch(
+            watcher, name=stored.name, status=status, width=min(console.width, 120), measure=stored.measure
+        )
 
     if once or stored.status != "running" or not console.is_terminal:
         console.print(view(stored.status))
@@ -86,7 +89,7 @@ def _give(
 
     answers = command(load_run(out, run), *arguments, **options)
     if as_json:
-        click.echo(json.dumps({"schema": 1, "answers": to_builtins(answers)}))
+        click.echo(json.dumps({"schema": DOCUMENT_SCHEMA, "answers": to_builtins(answers)}))
     else:
         for answer in answers:
             if answer.ok:
@@ -223,7 +226,7 @@ def lockstep(
             step_s=started.step_s, engine=_engine(engine, hardware),
         )  # fmt: skip
     if as_json:
-        click.echo(json.dumps({"schema": 1, **to_plain(agreement)}))
+        click.echo(json.dumps({"schema": DOCUMENT_SCHEMA, **to_plain(agreement)}))
     else:
         only = f"; only here {agreement.only_here}, only there {agreement.only_there}"
         click.echo(f"{agreement.compared} frames compared{only}")
@@ -312,7 +315,11 @@ def listen(
             listener.finish()
     losses = listener.host.losses
     if as_json:
-        click.echo(json.dumps({"schema": 1, "run": run.name, "frames": frames, "lost_packets": losses.lost_packets}))
+        click.echo(
+            json.dumps(
+                {"schema": DOCUMENT_SCHEMA, "run": run.name, "frames": frames, "lost_packets": losses.lost_packets}
+            )
+        )
     else:
         click.echo(f"{run.name}: {frames} frames, {losses.lost_packets} packets lost, {losses.bad_packets} bad")
 

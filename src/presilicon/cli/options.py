@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from presilicon.base import ConfigError
+from presilicon.base import DOCUMENT_SCHEMA, ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,7 +34,7 @@ class SeedCount(click.ParamType):  # type: ignore[type-arg]
 
 def print_json(**fields: Any) -> None:
     """Print a JSON document on stdout."""
-    click.echo(json.dumps({"schema": 1, **fields}, indent=2))
+    click.echo(json.dumps({"schema": DOCUMENT_SCHEMA, **fields}, indent=2))
 
 
 def refuse_options(context: click.Context, names: Container[str | None], reason: str) -> None:

@@ -77,7 +77,7 @@ def _bar(designs: int, seeds: int, workload: "Workload") -> Iterator[Show]:
             elif isinstance(event, EvaluationEvent):
                 # A run may end long before its budget; then the bar jumps, but never back.
                 partial[event.design, event.seed] = min((event.samples or 0) / samples, 1.0)
-                note += f": {_value(event.accuracy, metric)} at step {event.step}"
+                note += f": {_value(event.value, metric)} at step {event.step}"
             progress.update(whole, completed=min(done + sum(partial.values()), runs), note=note)
 
         yield show
@@ -99,7 +99,7 @@ def describe_seed(event: "SeedFinished", metric: "Metric") -> str:
     restored = " (before this was resumed)" if isinstance(event, SeedRestored) else ""
     return (
         f"{event.design} seed {event.seed}: {_ENDINGS[event.ending]}{reason} after {event.steps} steps, "
-        f"test {metric.name} {_value(event.test_accuracy, metric)}{restored}"
+        f"test {metric.name} {_value(event.test_value, metric)}{restored}"
     )
 
 

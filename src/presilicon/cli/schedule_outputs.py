@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from presilicon.base import pick, to_plain, write_file
+from presilicon.base import DOCUMENT_SCHEMA, pick, to_plain, write_file
 from presilicon.designs import System
 from presilicon.records import ScheduleCost
 from presilicon.report import (
@@ -120,7 +120,7 @@ def document_of(scheduled: Scheduled, payback: Payback | None) -> dict[str, Any]
         energy = sound_bound(energy_bound(problem, None, goal.cap_w).bound, solution.cost.energy_per_step_j)
     path = critical_path(problem, [slot.mode.time_s for slot in solution.schedule.started])
     return {
-        "schema": 1,
+        "schema": DOCUMENT_SCHEMA,
         "system": system.name,
         "workload": problem.name,
         "batch_size": problem.batch_size,

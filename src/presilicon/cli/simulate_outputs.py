@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec import UNSET
 
-from presilicon.base import ConfigError, json_text, write_file
+from presilicon.base import ConfigError, write_file
 from presilicon.designs import Convention, Design
-from presilicon.records import Cost, Coverage, Gemm, StepFacts, StepGraph
+from presilicon.records import Cost, Gemm, StepFacts, StepGraph
 from presilicon.report import (
-    cost_to_json,
-    product_to_json,
+    Checkpointing,
+    product_document,
     render_checkpointing,
     render_cost,
     render_coverage,
@@ -22,6 +23,8 @@ from presilicon.report import (
     save_memory_plot,
     save_roofline_plot,
     save_trace,
+    simulate_to_json,
+    step_document,
 )
 from presilicon.simulation import (
     bound_product,
@@ -66,17 +69,19 @@ def print_products(
     designs = [msgspec.structs.replace(design, machine=design.machine.for_product()) for design in designs]
     if frames is not None:
         _write_frames(frames, gemm, designs[0])
-    texts, talk, prices = [], [], []
+    texts: list[str] = []
+    documents, talk, prices = [], [], []
     for design in designs:
-        settings = design.machine.describe_product() | {"convention": convention}
+        settings = design.machine.describe_product()
         cost = simulate_gemm(gemm, design, convention=convention)
         prices.append((cost.time_s, cost.energy_j, cost.bytes_dram))
-        write = product_to_json if as_json else render_product
         least_bytes = bound_product(gemm, design)
-        texts.append(write(cost, design=design.name, gemm=gemm, settings=settings, least_bytes=least_bytes))
+        given: dict[str, Any] = {"design": design.name, "gemm": gemm, "least_bytes": least_bytes}
+        documents.append(product_document(cost, settings=settings, convention=convention, **given))
+        texts.append(render_product(cost, settings=settings | {"convention": convention}, **given))
         remarks = (*design.machine.numerics_remarks(design.numerics), *design.machine.remarks(StepFacts()))
         talk += [f"{design.name}: {remark}" for remark in remarks]
-    talk += _print(texts, designs, prices, as_json)
+    talk += _print(documents if as_json else texts, designs, prices)
     if frames is not None:
         talk.append(f"frames: {frames}")
     if talk:
@@ -84,16 +89,15 @@ def print_products(
 
 
 def _print(
-    texts: Sequence[str], designs: Sequence[Design], prices: Sequence[tuple[float, ...]], as_json: bool
+    outputs: Sequence[str | dict[str, Any]], designs: Sequence[Design], prices: Sequence[tuple[float, ...]]
 ) -> tuple[str, ...]:
-    """One document as it is; several JSON documents as the list `designs` of one. Returns remarks on all of them."""
+    """Print one text after the other, or plain data as one JSON document. Returns remarks on all designs together."""
     from presilicon.study import idle_in_prices
 
     remarks = idle_in_prices(designs, prices)
-    if len(texts) > 1 and as_json:
-        document = {"schema": 1, "designs": [msgspec.Raw(text.encode()) for text in texts]}
-        texts = [json_text(document | ({"remarks": remarks} if remarks else {}))]
-    click.echo("\n".join(texts), nl=False)
+    texts = [output for output in outputs if isinstance(output, str)]
+    documents = [output for output in outputs if not isinstance(output, str)]
+    click.echo(simulate_to_json(documents, remarks) if documents else "\n".join(texts), nl=False)
     return remarks
 
 
@@ -113,7 +117,7 @@ def print_steps(
     if (batch, accumulate) != (workload.batch_size, workload.accumulate):
         workload = replace(workload, batch_size=batch, accumulate=accumulate)
     plain = StepGraphs(workload)
-    texts, talk, prices = [], [], []
+    outputs, talk, prices = [], [], []
     if any(design.methods for design in designs):
         talk.append("Methods act in training; this is a step before they have acted.")
     if any(change.from_step for design in designs for change in design.numerics.schedule):
@@ -121,19 +125,19 @@ def print_steps(
     for design in designs:
         graphs = plain.for_design(design)
         graph = StepPrices(graphs, design).graph(StepFacts(samples=options.batch))
-        text, files, cost = _step_text(graph, design, convention, options, as_json)
-        texts.append(text)
+        output, files, cost = _step_output(graph, design, convention, options, as_json)
+        outputs.append(output)
         prices.append((cost.time_s, cost.energy_j, cost.memory_bytes))
         talk += files
-    talk += _print(texts, designs, prices, as_json)
+    talk += _print(outputs, designs, prices)
     if talk:
         click.echo("\n" + "\n".join(talk), err=as_json)
 
 
-def _step_text(
+def _step_output(
     graph: StepGraph, design: Design, convention: Convention, options: StepOptions, as_json: bool
-) -> tuple[str, list[str], Cost]:
-    """The price of a step as text or JSON; lines about files that were written and what it leaves out; and itself."""
+) -> tuple[str | dict[str, Any], list[str], Cost]:
+    """The price of a step as text or plain data; lines about written files and what it leaves out; and itself."""
     from presilicon.study import check_step_taps, price_remarks
 
     check_step_taps(design, graph)
@@ -152,8 +156,11 @@ def _step_text(
     remarks = (*price_remarks(design, cost, cost.memory_bytes), *design.machine.remarks(StepFacts()))
     talk += [f"{design.name}: {remark}" for remark in remarks]
     if as_json:
-        notes = {"remarks": remarks, **_notes(plain, cost, segments, coverage)}
-        return cost_to_json(cost, design=design.name, graph=graph, notes=notes), talk, cost
+        compared = None if plain is None else _checkpointing(plain, cost, segments, is_ours=coverage is None)
+        document = step_document(
+            cost, design=design.name, graph=graph, remarks=remarks, checkpointing=compared, times=coverage
+        )
+        return document, talk, cost
     parts = [render_cost(cost, design=design.name, graph=graph, ops=options.ops)]
     if plain is not None:
         parts.append(render_checkpointing(plain, cost, segments, times=options.times is None))
@@ -176,20 +183,16 @@ def _segments(graph: StepGraph, segments: str) -> tuple[tuple[str, ...], ...]:
     return even_segments(chain, None if segments == "sqrt" else int(segments))
 
 
-def _notes(plain: Cost | None, cost: Cost, segments: int, coverage: Coverage | None) -> dict[str, Any]:
-    notes: dict[str, Any] = {}
-    if plain is not None:
-        notes["checkpointing"] = {
-            "segments": segments,
-            "memory_bytes_without": plain.memory_bytes,
-            "flops_without": sum(op.flops for op in plain.ops),
-            "saves_memory": cost.memory_bytes < plain.memory_bytes,
-        }
-        if coverage is None:  # times from elsewhere cannot be compared with ours
-            notes["checkpointing"] |= {"time_s_without": plain.time_s, "energy_j_without": plain.energy_j}
-    if coverage is not None:
-        notes["times"] = msgspec.to_builtins(coverage)
-    return notes
+def _checkpointing(plain: Cost, cost: Cost, segments: int, *, is_ours: bool) -> Checkpointing:
+    """The step without checkpoints beside the one with them; times from elsewhere cannot be compared with ours."""
+    return Checkpointing(
+        segments=segments,
+        memory_bytes_without=plain.memory_bytes,
+        flops_without=sum(op.flops for op in plain.ops),
+        saves_memory=cost.memory_bytes < plain.memory_bytes,
+        time_s_without=plain.time_s if is_ours else UNSET,
+        energy_j_without=plain.energy_j if is_ours else UNSET,
+    )
 
 
 def _write_files(options: StepOptions, graph: StepGraph, design: Design, cost: Cost) -> list[str]:

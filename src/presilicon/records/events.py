@@ -62,7 +62,8 @@ class EvaluationEvent(SeedEvent, frozen=True, kw_only=True, tag="evaluation"):
     """Training samples seen so far; None in older logs."""
     updates: Count | None = None
     """Updates of the weights so far; None in older logs."""
-    accuracy: Number | None
+    value: Number | None
+    """Of the workload's metric, which the run's configuration names."""
     loss: Number | None = None
 
 
@@ -95,7 +96,7 @@ class SeedFinished(SeedEvent, frozen=True, kw_only=True, tag="seed_finished"):
     steps: int
     ending: Ending
     reason: str = ""
-    test_accuracy: float | None
+    test_value: float | None
 
 
 class SeedRestored(SeedFinished, frozen=True, kw_only=True, tag="seed_restored"):

@@ -3,6 +3,8 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
+from presilicon.base import DOCUMENT_SCHEMA
+
 Values = tuple[tuple[float, ...], ...]
 """One number for each cell, by row and column, or a matrix."""
 
@@ -27,7 +29,7 @@ class CellFrame(Struct, frozen=True, kw_only=True):
 class ArrayFrames(Struct, frozen=True, kw_only=True):
     """A small matrix product on a small array, cycle by cycle."""
 
-    schema: int = 1
+    schema: int = DOCUMENT_SCHEMA
     rows: int
     cols: int
     dataflow: str

@@ -4,19 +4,20 @@ from typing import Any
 
 from msgspec import Struct
 
+from presilicon.base import DOCUMENT_SCHEMA
 from presilicon.records.fairness import Fairness, Interval, Pair, Probability
 from presilicon.records.sensitivity import Sensitivity
 from presilicon.records.trace import Direction, Finding
 
 
 class CurvePoint(Struct, frozen=True, kw_only=True):
-    """Validation accuracy after some steps, and what the design had spent by then."""
+    """The metric on the validation split after some steps, and what the design had spent by then."""
 
     step: int
     samples: int | None = None
     """None in older records."""
-    accuracy: float | None
-    """None where it was no finite number."""
+    value: float | None
+    """Of the metric; None where it was no finite number."""
     time_s: float
     energy_j: float
 
@@ -55,8 +56,8 @@ class SeedResult(Struct, frozen=True, kw_only=True):
     updates_to_accuracy: float | None = None
     time_to_accuracy_s: float | None
     energy_to_accuracy_j: float | None
-    accuracy: float | None
-    """On the test split when training ended; None where it was no finite number."""
+    value: float | None
+    """Of the metric on the test split when training ended; None where it was no finite number."""
     steps: int
     ending: str
     curve: tuple[CurvePoint, ...]
@@ -81,8 +82,12 @@ class Result(Struct, frozen=True, kw_only=True):
     target: float
     """The value of the metric on the validation split that counts as arrival."""
     metric: str = "accuracy"
-    """Name of the metric whose values the fields named `accuracy` have."""
-    better: Direction = "higher"
+    """Name of the workload's metric, which every `value` here and in the seeds is of."""
+    value: float | None
+    """Median over seeds of the metric on the test split when training ended; a number that is not finite counts as the
+    worst, and None says that the median is one."""
+    direction: Direction = "higher"
+    """Which values of the metric are better."""
     metric_is_fraction: bool = True
     """Whether its values are shown as percentages."""
     steps_to_accuracy: Interval
@@ -99,9 +104,6 @@ class Result(Struct, frozen=True, kw_only=True):
     """With restarts: the mean of the seeds that arrived, plus (1 - p) / p budgets for those that are expected to miss
     before one arrives. None when no seed arrived."""
     expected_energy_to_accuracy_j: float | None = None
-    accuracy: float | None
-    """Median over seeds of the accuracy on the test split when training ended; a number that is not finite counts as
-    the worst, and None says that the median is one."""
     time_per_step_s: float
     """Time of a step; where steps differ (methods, a schedule of numerics), their mean."""
     energy_per_step_j: float
@@ -120,7 +122,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     """Several designs on the same workload, in the given order."""
 
     designs: tuple[Result, ...]
-    schema: int = 1
+    schema: int = DOCUMENT_SCHEMA
     sensitivity: Sensitivity | None = None
     """Whether the rankings depend on single figures of the technology tables, if requested."""
     pairs: tuple[Pair, ...] = ()

@@ -122,8 +122,21 @@ class PointMeasure(Struct, frozen=True):
     """What a workload measures as `accuracy`."""
 
     name: str = "accuracy"
-    better: Direction = "higher"
+    direction: Direction = "higher"
     is_fraction: bool = True
+
+    def fields(self, metrics: dict[str, float | None]) -> dict[str, Any]:
+        """Metrics of a point as fields of a table; None where one is not known.
+
+        >>> PointMeasure("perplexity", "lower", False).fields({"accuracy": 11.8, "time_s": 0.5})
+        {'metric': 'perplexity', 'value': 11.8, 'direction': 'lower', 'time_s': 0.5}
+        """
+        fields: dict[str, Any] = {}
+        for name, value in metrics.items():
+            known = None if value != value else value
+            own = {"metric": self.name, "value": known, "direction": self.direction}
+            fields |= own if name == "accuracy" else {name: known}
+        return fields
 
 
 class SweepResult(Struct, frozen=True, kw_only=True):
@@ -154,13 +167,20 @@ class SweepResult(Struct, frozen=True, kw_only=True):
         present = {name for record in self.records for name in record.metrics}
         return tuple(name for name in POINT_METRICS if name in present)
 
+    def measure_of(self, record: PointRecord) -> PointMeasure:
+        """The measure of a point's workload."""
+        return self.measures.get(record.workload, PointMeasure())
+
     def front_records(self) -> tuple[PointRecord, ...]:
         """The points on the front, the first objective ascending."""
         front = [record for record in self.records if record.key in self.front]
         return tuple(sorted(front, key=lambda record: (record.workload, record.metric(self.objectives[0]))))
 
     def rows(self) -> list[dict[str, Any]]:
-        """The table as plain rows, one per point; None where a metric is unknown, infinite if it was never reached."""
+        """The table as plain rows, one per point; None where a metric is unknown, infinite if it was never reached.
+
+        The workload's metric, which is called `accuracy` in a study, has three columns: `metric`, `value`, `direction`.
+        """
         names = self.metric_names
         return [
             {
@@ -169,7 +189,7 @@ class SweepResult(Struct, frozen=True, kw_only=True):
                 "design": record.design,
                 **{path: record.values.get(path) for path in self.axes},
                 "stage": record.stage,
-                **{name: None if (value := record.metric(name)) != value else value for name in names},
+                **self.measure_of(record).fields({name: record.metric(name) for name in names}),
                 "feasible": record.key in self.feasible,
                 "front": record.key in self.front,
                 "error": record.error,

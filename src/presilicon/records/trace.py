@@ -143,8 +143,8 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     """Training samples seen so far."""
     updates: int
     """Updates of the weights so far."""
-    accuracy: float
-    """Value of the workload's metric."""
+    value: float
+    """Of the workload's metric."""
     loss: float
 
 
@@ -157,7 +157,7 @@ class Crossing(Struct, frozen=True, kw_only=True):
 
 
 class Trace(Struct, frozen=True, kw_only=True):
-    """One emulated training run: facts and losses of every step, validation accuracy at intervals."""
+    """One emulated training run: facts and losses of every step, the validation metric at intervals."""
 
     seed: int
     losses: tuple[float, ...]
@@ -165,8 +165,8 @@ class Trace(Struct, frozen=True, kw_only=True):
     runs: tuple[FactsRun, ...]
     """The facts of each step, run-length encoded; the counts add up to the number of steps."""
     evaluations: tuple[Evaluation, ...]
-    test_accuracy: float
-    """Accuracy on the test split when training ended; it never affects training."""
+    test_value: float
+    """The metric on the test split when training ended; it never affects training."""
     ending: Ending
     findings: tuple[Finding, ...] = ()
     """Findings of the diagnosis."""
@@ -203,8 +203,21 @@ class Trace(Struct, frozen=True, kw_only=True):
 
     @property
     def fingerprint(self) -> str:
-        """A hash of every loss and evaluation: equal for runs that trained bit-identically."""
-        return sha256(json.encode((self.losses, self.evaluations, self.test_accuracy))).hexdigest()[:16]
+        """A hash of every loss and evaluation: equal for runs that trained bit-identically.
+
+        It is taken over the names that fields had in the first records, so that it compares with those of older runs.
+        """
+        evaluations = [
+            {
+                "step": point.step,
+                "samples": point.samples,
+                "updates": point.updates,
+                "accuracy": point.value,
+                "loss": point.loss,
+            }
+            for point in self.evaluations
+        ]
+        return sha256(json.encode((self.losses, evaluations, self.test_value))).hexdigest()[:16]
 
     def crossing(self, target: float, sustain: int, better: Direction = "higher") -> Crossing | None:
         """The point at which `target` was first reached, to be held for `sustain` consecutive evaluations, or None.
@@ -214,16 +227,16 @@ class Trace(Struct, frozen=True, kw_only=True):
         there is no line: there it is the evaluation itself.
 
         >>> points = [
-        ...     Evaluation(step=s, samples=32 * s, updates=s, accuracy=a, loss=0.0)
+        ...     Evaluation(step=s, samples=32 * s, updates=s, value=a, loss=0.0)
         ...     for s, a in [(10, .75), (20, .5), (30, 1.), (40, .75)]
         ... ]
-        >>> trace = Trace(seed=0, losses=(), runs=(), evaluations=tuple(points), test_accuracy=.9, ending="budget")
+        >>> trace = Trace(seed=0, losses=(), runs=(), evaluations=tuple(points), test_value=.9, ending="budget")
         >>> trace.crossing(0.75, sustain=2)
         Crossing(step=25.0, samples=800.0, updates=25.0)
         """
         held = 0
         for index, point in enumerate(self.evaluations):
-            held = held + 1 if reaches(point.accuracy, target, better) else 0
+            held = held + 1 if reaches(point.value, target, better) else 0
             if held == sustain:
                 first = index + 1 - sustain
                 return _cross(self.evaluations[max(first - 1, 0)], self.evaluations[first], target)
@@ -237,8 +250,8 @@ def reaches(value: float, target: float, better: Direction = "higher") -> bool:
 
 def _cross(before: Evaluation, after: Evaluation, target: float) -> Crossing:
     """The point between two evaluations at which the line through them has the value `target`."""
-    rise = after.accuracy - before.accuracy
-    share = (target - before.accuracy) / rise if before is not after and isfinite(rise) else 1.0
+    rise = after.value - before.value
+    share = (target - before.value) / rise if before is not after and isfinite(rise) else 1.0
     return Crossing(
         step=before.step + share * (after.step - before.step),
         samples=before.samples + share * (after.samples - before.samples),

@@ -17,9 +17,8 @@ from presilicon.report.run_table import RunQuery, print_rows, rows_to_json, sele
 from presilicon.report.schedule import Payback, ScheduleView, render_summary
 from presilicon.report.schedule_files import check_folder, save_schedule
 from presilicon.report.sensitivity import render_sensitivity
+from presilicon.report.step_document import Checkpointing, product_document, simulate_to_json, step_document
 from presilicon.report.steps import (
-    cost_to_json,
-    product_to_json,
     render_checkpointing,
     render_cost,
     render_coverage,
@@ -30,20 +29,20 @@ from presilicon.report.table import print_table, render_table
 
 __all__ = [
     "FIGURE_FORMATS",
+    "Checkpointing",
     "Payback",
     "RunQuery",
     "ScheduleView",
     "changes_to_json",
     "check_folder",
     "comparison_of",
-    "cost_to_json",
     "export_report",
     "from_plain",
     "headline",
     "print_rows",
     "print_run",
     "print_table",
-    "product_to_json",
+    "product_document",
     "render_changes",
     "render_checkpointing",
     "render_cost",
@@ -71,6 +70,8 @@ __all__ = [
     "save_schedule",
     "save_trace",
     "select_rows",
+    "simulate_to_json",
+    "step_document",
     "sweep_to_csv",
     "sweep_to_json",
     "to_json",

@@ -35,7 +35,7 @@ def _pace(result: Result) -> tuple[float, float] | None:
 
 
 def _easiest_first(result: Result) -> list[Milestone]:
-    return sorted(result.milestones, key=lambda milestone: milestone.target, reverse=result.better == "lower")
+    return sorted(result.milestones, key=lambda milestone: milestone.target, reverse=result.direction == "lower")
 
 
 def _final(result: Result) -> Milestone:

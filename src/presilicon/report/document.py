@@ -6,14 +6,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from presilicon.base import ConfigError, json_text
+from presilicon.base import DOCUMENT_SCHEMA, ConfigError, json_text
 from presilicon.records import Comparison, Fairness, Pair, Result, Sensitivity
 
 
 class EvaluateDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What `presilicon evaluate --json` prints. Null stands for infinity: a target that was never held."""
 
-    schema: Literal[1]
+    schema: Literal[2]
     designs: tuple[Result, ...]
     sensitivity: Sensitivity | None = None
     """Only with `--sensitivity`."""
@@ -29,9 +29,9 @@ def to_json(comparison: Comparison) -> str:
     NaN and infinity never appear: they become null.
 
     >>> to_json(Comparison(designs=()))
-    '{\\n  "schema": 1,\\n  "designs": []\\n}\\n'
+    '{\\n  "schema": 2,\\n  "designs": []\\n}\\n'
     """
-    return json_text(EvaluateDocument(**asdict(comparison) | {"schema": 1}))
+    return json_text(EvaluateDocument(**asdict(comparison) | {"schema": DOCUMENT_SCHEMA}))
 
 
 def from_plain(data: Any) -> Comparison:
@@ -40,8 +40,8 @@ def from_plain(data: Any) -> Comparison:
     Raises:
         ConfigError: it is not such a document; the message says where.
 
-    >>> from_plain({"schema": 1, "designs": []})
-    Comparison(designs=(), schema=1, sensitivity=None, pairs=(), fairness=None, remarks=())
+    >>> from_plain({"schema": 2, "designs": []})
+    Comparison(designs=(), schema=2, sensitivity=None, pairs=(), fairness=None, remarks=())
     """
     try:
         document = msgspec.convert(data, EvaluateDocument)

@@ -102,7 +102,7 @@ def _nobody(best: Result, others: Sequence[Result]) -> _Sentence:
     seen = [result for result in (best, *others) if any(seed.curve for seed in result.seeds)]
     if not seen:
         return [*subject, f"{_goal(best)}: there was no evaluation within the budget."]
-    higher = best.better == "higher"
+    higher = best.direction == "higher"
     nearest = (max if higher else min)(seen, key=_best_value)
     whose: _Sentence = [" (", _name(nearest), ")"] if others else []
     return [
@@ -136,8 +136,8 @@ def _share(reached: str) -> float:
 
 def _best_value(result: Result) -> float:
     """The best value of the metric at any evaluation of any seed."""
-    values = [ranked(point.accuracy, result.better) for seed in result.seeds for point in seed.curve]
-    return max(values) if result.better == "higher" else min(values)
+    values = [ranked(point.value, result.direction) for seed in result.seeds for point in seed.curve]
+    return max(values) if result.direction == "higher" else min(values)
 
 
 def _goal(result: Result) -> str:

@@ -3,7 +3,15 @@
 import sys
 from typing import IO, Any
 
-from presilicon.base import ConfigError, format_number, format_percent, json_text, meaning_changes, pick
+from presilicon.base import (
+    DOCUMENT_SCHEMA,
+    ConfigError,
+    format_number,
+    format_percent,
+    json_text,
+    meaning_changes,
+    pick,
+)
 from presilicon.records import Comparison, EvaluationEvent, FindingEvent, Result, SeedFinished, SeedRestored
 from presilicon.report.charts.figure import render_figure
 from presilicon.report.document import from_plain
@@ -16,7 +24,7 @@ from presilicon.runs import StoredRun, watch_run
 def run_to_json(run: StoredRun) -> str:
     """One run as a JSON document: its record, evaluations so far, and its result or null."""
     document = {
-        "schema": 1,
+        "schema": DOCUMENT_SCHEMA,
         "run": run_summary(run) | {"config": run.record.config if run.record else None},
         "evaluations": run.events(EvaluationEvent),
         "seeds_finished": finished_seeds(run),
@@ -30,6 +38,8 @@ def print_run(run: StoredRun, file: IO[str] | None = None) -> None:
     target = file or sys.stdout
     facts = run_summary(run) | {"tags": ", ".join(run.labels.tags) or None}
     lines = [f"{name:12} {value}" for name, value in facts.items() if value is not None]
+    if run.record is not None and run.record.schema != DOCUMENT_SCHEMA:
+        lines.append(f"note: recorded by an earlier version (schema {run.record.schema}): shown, not resumed")
     if run.record is not None and (changes := meaning_changes(run.record.meaning)):
         lines.append(
             f"note: computed under another meaning of {' and of '.join(changes)}: shown, not resumed or reused"
@@ -56,15 +66,11 @@ def print_run(run: StoredRun, file: IO[str] | None = None) -> None:
 
 def _tested(run: StoredRun, event: SeedFinished) -> str:
     """The metric on the test split: a percentage for accuracy and other fractions."""
-    workload = run.record.config.get("workload") if run.record else None
-    metric = workload.get("metric") if isinstance(workload, dict) else None
-    if not isinstance(metric, dict):
-        return "unknown accuracy" if event.test_accuracy is None else format_percent(event.test_accuracy)
-    if event.test_accuracy is None:
-        return f"unknown {metric.get('name')}"
-    is_fraction = (metric.get("low"), metric.get("high")) == (0, 1)
-    shown = format_percent(event.test_accuracy) if is_fraction else format_number(event.test_accuracy, digits=4)
-    return f"{metric.get('name')} {shown}"
+    measure, value = run.measure, event.test_value
+    if value is None:
+        return f"unknown {measure.name}"
+    shown = format_percent(value) if measure.is_fraction else format_number(value, digits=4)
+    return f"{measure.name} {shown}"
 
 
 def finished_seeds(run: StoredRun) -> list[SeedFinished]:

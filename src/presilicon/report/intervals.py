@@ -57,7 +57,7 @@ def rank(
             key=lambda result: (
                 _number(measure(result).median),
                 _number(measure(result).low),
-                ranked(result.accuracy, result.better) * (-1 if result.better == "higher" else 1),
+                ranked(result.value, result.direction) * (-1 if result.direction == "higher" else 1),
             ),
         )
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from presilicon.base import ConfigError, pick, write_file
+from presilicon.base import DOCUMENT_SCHEMA, ConfigError, pick, write_file
 from presilicon.records import Cost, MemoryTimeline, OpCost, StepGraph
 
 _PROCESS = 1
@@ -93,7 +93,7 @@ def trace_document(
         "traceEvents": events,
         "displayTimeUnit": "ns",
         "otherData": {
-            "schema": 1,
+            "schema": DOCUMENT_SCHEMA,
             "generator": "presilicon",
             "design": design,
             "workload": graph.name,

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from presilicon.base import columns, json_text
+from presilicon.base import DOCUMENT_SCHEMA, columns, json_text
 from presilicon.records import Reproduced, Reproduction
 from presilicon.report.charts.lines import render_panel
 from presilicon.report.page.page import plain_page
@@ -36,7 +36,7 @@ def reproduction_to_json(reproduction: Reproduction) -> str:
         del plain["panels"]
     for row, plain_row in zip(reproduction.rows, plain["rows"], strict=True):
         plain_row["difference"] = row.difference
-    return json_text({"schema": 1, **plain})
+    return json_text({"schema": DOCUMENT_SCHEMA, **plain})
 
 
 def _row(row: Reproduced) -> tuple[str, str, str, str, str]:

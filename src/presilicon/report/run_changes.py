@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import isclose, isfinite
 from typing import Any
 
-from presilicon.base import change_lines, columns, json_text
+from presilicon.base import DOCUMENT_SCHEMA, change_lines, columns, json_text
 from presilicon.records import DesignChange, Interval, Result, excludes_one
 from presilicon.report.fairness import format_ratio, pair_sentence
 from presilicon.report.history import run_summary, run_title
@@ -42,15 +42,16 @@ def changes_to_json(
                 "a": change.first.name,
                 "b": change.second.name,
                 "metric": change.first.metric,
-                "direction": change.first.better,
-                "metrics": {name: _metric(name, change) for name in METRICS},
+                "value": _metric("accuracy", change),
+                "direction": change.first.direction,
+                "metrics": {name: _metric(name, change) for name in METRICS if name != "accuracy"},
                 "pair": change.pair,
                 "unpaired": change.unpaired,
             }
             for change in designs
         ],
     }
-    return json_text({"schema": 1, **document})
+    return json_text({"schema": DOCUMENT_SCHEMA, **document})
 
 
 def _warnings(first: StoredRun, second: StoredRun) -> list[str]:
@@ -102,7 +103,7 @@ def _design_lines(change: DesignChange) -> list[str]:
 
 def _title(name: str, result: Result) -> str:
     """The title of a metric; the workload's own has its name and says which way is better."""
-    return f"{result.metric} ({result.better} is better)" if name == "accuracy" else METRICS[name].title
+    return f"{result.metric} ({result.direction} is better)" if name == "accuracy" else METRICS[name].title
 
 
 def _difference(name: str, change: DesignChange) -> str:

@@ -10,7 +10,7 @@ from typing import IO, Any, NamedTuple
 from msgspec import Struct
 
 from presilicon import base
-from presilicon.base import ConfigError, columns, json_text, parse_condition, unknown
+from presilicon.base import DOCUMENT_SCHEMA, ConfigError, columns, json_text, parse_condition, unknown
 from presilicon.records import Interval, Result
 from presilicon.report.history import config_names, results_of, run_summary, run_title
 from presilicon.report.intervals import NEVER, format_metric
@@ -42,7 +42,7 @@ def _reached(result: Result) -> float:
 
 
 METRICS = {
-    "accuracy": RunMetric("metric", lambda result: nan if result.accuracy is None else result.accuracy),
+    "accuracy": RunMetric("metric", lambda result: nan if result.value is None else result.value),
     "steps": RunMetric("steps to acc.", lambda result: _median(result.steps_to_accuracy), base.format_count),
     "time_s": RunMetric("time to acc.", lambda result: _median(result.time_to_accuracy_s), base.format_seconds),
     "energy_j": RunMetric("energy to acc.", lambda result: _median(result.energy_to_accuracy_j), base.format_joules),
@@ -148,11 +148,11 @@ def rows_to_json(rows: Sequence[RunRow]) -> str:
     for row in rows:
         metrics: dict[str, Any] = {}
         if row.result is not None:
-            metrics = {"metric": row.result.metric, "direction": row.result.better}
-            metrics |= {name: row.metric(name) for name in METRICS}
+            metrics = {"metric": row.result.metric, "value": row.metric("accuracy"), "direction": row.result.direction}
+            metrics |= {name: row.metric(name) for name in METRICS if name != "accuracy"}
         run = runs.setdefault(row.run.name, run_summary(row.run) | {"results": []})
         run["results"].append({"design": row.design, "workload": row.workload, **metrics})
-    return json_text({"schema": 1, "runs": list(runs.values())})
+    return json_text({"schema": DOCUMENT_SCHEMA, "runs": list(runs.values())})
 
 
 def print_rows(rows: Sequence[RunRow], file: IO[str] | None = None) -> None:

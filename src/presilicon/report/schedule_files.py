@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from presilicon.base import ConfigError
+from presilicon.base import DOCUMENT_SCHEMA, ConfigError
 from presilicon.records import PowerTrace, Problem, Schedule
 from presilicon.report.page.schedule import render_schedule
 from presilicon.report.perfetto import counter, metadata, span
@@ -29,7 +29,7 @@ def schedule_trace(problem: Problem, schedule: Schedule, trace: PowerTrace, *, s
     for time, average, peak in zip(trace.times_s, (*trace.average_w, 0.0), (*trace.peak_w, 0.0), strict=True):
         events.append(counter("power (W)", time, average=average, peak=peak))
     events.sort(key=lambda event: (event["ph"] != "M", event.get("ts", 0.0)))
-    other = {"schema": 1, "generator": "presilicon", "system": system, "workload": problem.name}
+    other = {"schema": DOCUMENT_SCHEMA, "generator": "presilicon", "system": system, "workload": problem.name}
     return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": other}
 
 

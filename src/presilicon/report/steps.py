@@ -1,9 +1,7 @@
-"""The cost of one training step, for a terminal and as JSON."""
+"""The cost of one training step, or one matrix product, for a terminal."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
-
-import msgspec
 
 from presilicon.base import (
     columns,
@@ -12,28 +10,8 @@ from presilicon.base import (
     format_joules,
     format_percent,
     format_seconds,
-    json_text,
-    pick,
 )
 from presilicon.records import Cost, Coverage, Gemm, OpCost, StepGraph
-
-
-def cost_to_json(cost: Cost, *, design: str, graph: StepGraph, notes: Mapping[str, Any] | None = None) -> str:
-    """The cost as a JSON document: totals, every op, and notes on how it was computed."""
-    document: dict[str, Any] = {
-        "schema": 1,
-        "design": design,
-        "workload": graph.name,
-        "batch_size": cost.batch_size,
-        "flops": cost.chips * graph.flops(),
-        "utilization": cost.utilization,
-        "time_by_phase_s": cost.time_by_phase_s(),
-        "waiting_s": _waiting_s(cost),
-        "ops_overlap": _overlaps(cost),
-        **(notes or {}),
-        **msgspec.to_builtins(cost),
-    }
-    return json_text(document)
 
 
 def render_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int) -> str:
@@ -41,7 +19,7 @@ def render_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int) -> str:
 
     Shares of time are relative to the step, waiting included; if ops overlap, to the sum of their busy times.
     """
-    overlap = _overlaps(cost)
+    overlap = ops_overlap(cost)
     whole_s = sum(op.time_s for op in cost.ops) if overlap else cost.time_s
     lines = [
         f"{design}: one training step of {graph.name}, {cost.batch_text}",
@@ -103,19 +81,20 @@ def _cores(cost: Cost) -> list[str]:
     ]
 
 
-def _overlaps(cost: Cost) -> bool:
+def ops_overlap(cost: Cost) -> bool:
+    """Whether ops of a step run at the same time."""
     return any(cost.lanes())
 
 
-def _waiting_s(cost: Cost) -> float:
+def waiting_s(cost: Cost) -> float:
     """Seconds in which no op runs, because the step waits for the host or for other chips."""
     left_s = cost.time_s - sum(op.time_s for op in cost.ops)
-    return left_s if left_s > 1e-9 * cost.time_s and not _overlaps(cost) else 0.0
+    return left_s if left_s > 1e-9 * cost.time_s and not ops_overlap(cost) else 0.0
 
 
 def _phases(cost: Cost, whole_s: float) -> str:
     parts = {phase.replace("_", " "): time_s for phase, time_s in cost.time_by_phase_s().items()}
-    return _shares(parts | {"waiting": _waiting_s(cost)}, whole_s)
+    return _shares(parts | {"waiting": waiting_s(cost)}, whole_s)
 
 
 def render_checkpointing(plain: Cost, cost: Cost, segments: int, *, times: bool = True) -> str:
@@ -171,27 +150,6 @@ _ENERGIES = {
 
 def _change(was: float, now: float) -> str:
     return f"{100 * (now / was - 1):+.1f}%" if was else "-"
-
-
-def product_to_json(
-    cost: OpCost, *, design: str, gemm: Gemm, settings: dict[str, Any], least_bytes: float | None = None
-) -> str:
-    """The cost of one matrix product as a JSON document; `settings` are the design fields that it was priced with.
-
-    `least_bytes` is the lower bound of its DRAM traffic.
-    """
-    document = {
-        "schema": 1,
-        "design": design,
-        "gemm": {"m": gemm.m, "k": gemm.k, "n": gemm.n},
-        **settings,
-        **pick(cost, "cycles", "time_s", "energy_j", "utilization", "bytes_dram"),
-        **({} if least_bytes is None else {"least_bytes_dram": least_bytes}),
-        "bytes_sram": cost.bytes_sram,
-        "macs": gemm.macs,
-        **pick(cost, "compute_s", "memory_s", "intensity", "roof_flops_s", "bound"),
-    }
-    return json_text(document)
 
 
 def render_product(

@@ -8,8 +8,10 @@ from math import inf, isfinite, isnan
 from statistics import median
 from typing import Any
 
+from msgspec.structs import asdict
+
 from presilicon import base
-from presilicon.base import Scale, columns, format_number, json_text, pick
+from presilicon.base import DOCUMENT_SCHEMA, Scale, columns, format_number, json_text, pick
 from presilicon.records import SIMULATED, PointMeasure, PointRecord, Recommendation, SweepResult, direction_of
 from presilicon.report.intervals import NEVER
 from presilicon.report.table import render_table
@@ -123,8 +125,7 @@ def _shown(result: SweepResult) -> list[PointRecord]:
 
 def is_to_be_high(result: SweepResult, record: PointRecord, name: str) -> bool:
     """Whether a higher value of a metric is the better one at a point."""
-    measure = result.measures.get(record.workload, PointMeasure())
-    return direction_of(name, measure.better) == "higher"
+    return direction_of(name, result.measure_of(record).direction) == "higher"
 
 
 def _table(result: SweepResult, shown: Sequence[PointRecord]) -> tuple[list[str], list[list[str]]]:
@@ -222,5 +223,11 @@ def _csv(value: Any) -> Any:
 
 def sweep_to_json(result: SweepResult) -> str:
     """The result as a JSON document; infinite numbers are null."""
-    study, answer = pick(result, "name", "objectives", "limits"), pick(result, "recommendation", "remarks")
-    return json_text({"schema": 1, **study, "points": result.rows(), **answer})
+    study, recommended = pick(result, "name", "objectives", "limits"), result.recommendation
+    answer = None
+    if recommended is not None:
+        first = recommended.comparison.designs[0]
+        measure = PointMeasure(first.metric, first.direction, first.metric_is_fraction)
+        answer = asdict(recommended) | {"metrics": measure.fields(recommended.metrics)}
+    rest = {"points": result.rows(), "recommendation": answer, "remarks": result.remarks}
+    return json_text({"schema": DOCUMENT_SCHEMA, **study, **rest})

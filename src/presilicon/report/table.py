@@ -80,7 +80,7 @@ def _cells(result: Result) -> tuple[Cell, ...]:
     ]
     return (
         Cell(result.name),
-        Cell(format_metric(result.accuracy, result)),
+        Cell(format_metric(result.value, result)),
         intervals[0],
         Cell(format_seconds(result.time_per_step_s)),
         intervals[1],

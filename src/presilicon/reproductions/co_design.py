@@ -134,7 +134,7 @@ def _rows(result: SweepResult, choice: Recommendation, ratio: Interval) -> list[
                 f"{name}: time to accuracy",
                 "ms",
                 ours=None if own.time_to_accuracy_s.median is None else 1e3 * own.time_to_accuracy_s.median,
-                note=f"reached {own.reached}, test accuracy {own.accuracy:.1%}",
+                note=f"reached {own.reached}, test accuracy {own.value:.1%}",
             ),
             Reproduced(
                 f"{name}: energy to accuracy",
@@ -176,7 +176,7 @@ def _panel(comparison: Comparison) -> Panel:
         Curve(
             name=result.name,
             x=tuple(1e3 * point.time_s for point in result.seeds[0].curve),
-            y=tuple(point.accuracy for point in result.seeds[0].curve),
+            y=tuple(point.value for point in result.seeds[0].curve),
         )
         for result in comparison.designs
     ]

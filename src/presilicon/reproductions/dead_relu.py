@@ -162,14 +162,14 @@ def _way(seen: Watched, dead: tuple[int, int] | None) -> tuple[float | None, flo
 
 
 def _lowest_after_best(seen: Watched) -> float:
-    accuracies = [point.accuracy for point in seen.trace.evaluations]
+    accuracies = [point.value for point in seen.trace.evaluations]
     return min(accuracies[accuracies.index(max(accuracies)) :])
 
 
 def _collapse(seen: Watched) -> float | None:
     """Step of the last evaluation above `LOST`; None if accuracy was never lost."""
     points = seen.trace.evaluations
-    good = [point.step for point in points if point.accuracy > LOST]
+    good = [point.step for point in points if point.value > LOST]
     return None if not good or good[-1] == points[-1].step else float(good[-1])
 
 

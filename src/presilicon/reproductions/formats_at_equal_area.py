@@ -137,7 +137,7 @@ def _rows(workload: str, comparison: Comparison) -> Iterator[Reproduced]:
     arrays = {design.name: f"{design.machine.rows} x {design.machine.cols} cells" for design in designs()}  # type: ignore[attr-defined]
     for result in sorted(comparison.designs, key=lambda result: _rank(comparison, result, "time")):
         steps = "-" if result.steps_to_accuracy.median is None else f"{result.steps_to_accuracy.median:.0f}"
-        note = f"{arrays[result.name]}, {steps} steps, reached {result.reached}, test {result.accuracy:.1%}"
+        note = f"{arrays[result.name]}, {steps} steps, reached {result.reached}, test {result.value:.1%}"
         for quantity in ("time", "energy"):
             ratio = _ratio(comparison, result, quantity)
             ends = [f"{end:.2f}" if end is not None else "never" for end in (ratio.low, ratio.high)]
@@ -191,7 +191,7 @@ def _panel(workload: str, comparison: Comparison) -> Panel:
     for result in [result for result in comparison.designs if result.name in DRAWN]:
         points = result.seeds[0].curve
         times = tuple(1000 * point.time_s for point in points)
-        curves.append(Curve(name=result.name, x=times, y=tuple(point.accuracy for point in points)))
+        curves.append(Curve(name=result.name, x=times, y=tuple(point.value for point in points)))
     return Panel(
         title=f"{workload} at the area of fp32",
         curves=tuple(curves),

@@ -68,7 +68,7 @@ class Trial:
         """Validation accuracy of the first seed, over modelled milliseconds or steps."""
         points = self[name].seeds[0].curve
         x = tuple(1e3 * point.time_s if over_time else float(point.step) for point in points)
-        return Curve(name=name, x=x, y=tuple(point.accuracy for point in points))
+        return Curve(name=name, x=x, y=tuple(point.value for point in points))
 
 
 def named(

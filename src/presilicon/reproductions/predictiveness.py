@@ -66,7 +66,7 @@ def half_way() -> int:
 
 
 def _half_way(seen: Watched) -> float:
-    return mean([point.accuracy for point in seen.trace.evaluations if 0 <= half_way() - point.step < 100])
+    return mean([point.value for point in seen.trace.evaluations if 0 <= half_way() - point.step < 100])
 
 
 def agreement(seen: Watched) -> float:
@@ -74,7 +74,7 @@ def agreement(seen: Watched) -> float:
     curve = seen.curve("last", "predictiveness")
     by_step = dict(zip(curve.x, curve.y, strict=True))
     pairs = [
-        (point.accuracy, value)
+        (point.value, value)
         for point in seen.trace.evaluations
         if point.step > 200 and (value := by_step.get(float(point.step - 1))) is not None
     ]
@@ -158,7 +158,7 @@ def _drops(seen: Watched) -> list[bool]:
     shown = []
     for earlier, later in pairwise(seen.trace.evaluations):
         before, after = (by_step.get(float(point.step - 1)) for point in (earlier, later))
-        if later.step <= half_way() and earlier.accuracy - later.accuracy >= DROP and before and after is not None:
+        if later.step <= half_way() and earlier.value - later.value >= DROP and before and after is not None:
             shown.append(after < before)
     return shown
 

@@ -102,7 +102,7 @@ class Watched(NamedTuple):
         """Validation accuracy over the steps."""
         points = self.trace.evaluations
         return Curve(
-            name=name, x=tuple(float(point.step) for point in points), y=tuple(point.accuracy for point in points)
+            name=name, x=tuple(float(point.step) for point in points), y=tuple(point.value for point in points)
         )
 
 
@@ -158,9 +158,9 @@ def mean(values: Sequence[float | None]) -> float:
 
 def last_accuracy(trace: Trace, count: int = 5) -> float:
     """Mean accuracy of the last few evaluations."""
-    return mean([point.accuracy for point in trace.evaluations[-count:]])
+    return mean([point.value for point in trace.evaluations[-count:]])
 
 
 def best_accuracy(trace: Trace) -> float:
     """Highest accuracy at an evaluation."""
-    return max(point.accuracy for point in trace.evaluations)
+    return max(point.value for point in trace.evaluations)

@@ -1,7 +1,7 @@
 """Run records: a directory per run, with `run.json` and an append-only `events.jsonl`.
 
     with create_run(Path("runs"), "evaluate", config, seed=0) as run:
-        run.record(EvaluationEvent(design="bf16-systolic", seed=0, step=20, accuracy=0.91, loss=0.3))
+        run.record(EvaluationEvent(design="bf16-systolic", seed=0, step=20, value=0.91, loss=0.3))
 
     load_run(Path("runs"), "latest").events()
 
@@ -11,6 +11,7 @@ However the process ends, what was recorded stays readable, also while it is bei
 from presilicon.runs.append import AppendLog
 from presilicon.runs.events import EventLog, parse_event, read_events, read_plain_events
 from presilicon.runs.export import EXPORT_FORMATS, export_run
+from presilicon.runs.older import present_comparison
 from presilicon.runs.provenance import commit, config_hash, identity_hash, versions
 from presilicon.runs.readings import StreamView, TapView, Watcher, describe_warning, starved, to_plain, watch_run
 from presilicon.runs.run import EVENTS_FILE, Run, RunRecord, create_run, resume_run
@@ -48,6 +49,7 @@ __all__ = [
     "load_run",
     "make_labels",
     "parse_event",
+    "present_comparison",
     "read_events",
     "read_plain_events",
     "remove_run",

@@ -9,6 +9,7 @@ import msgspec
 
 from presilicon.records import AnyEvent, Event, ResultEvent
 from presilicon.runs.append import AppendLog
+from presilicon.runs.older import present_comparison, with_present_names
 
 
 def now() -> str:
@@ -70,9 +71,20 @@ def read_plain_events(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def parse_event(line: bytes) -> AnyEvent | None:
-    """The event in a line of the file, or None if it is not a valid one."""
+    """The event in a line of the file, or None if it is not a valid one; events of schema 1 under today's names."""
     try:
-        return _decoder.decode(line)
+        event = _decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return _parse_older(line)
+    if isinstance(event, ResultEvent):
+        return msgspec.structs.replace(event, comparison=present_comparison(event.comparison))
+    return event
+
+
+def _parse_older(line: bytes) -> AnyEvent | None:
+    try:
+        plain = with_present_names(msgspec.json.decode(line, type=dict[str, Any]))
+        return msgspec.convert(plain, AnyEvent)  # type: ignore[no-any-return]
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 

@@ -42,13 +42,13 @@ def _as_json(run: StoredRun) -> str:
 
 def _as_csv(run: StoredRun) -> str:
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    metric = _metric_name(run)
+    metric = run.measure.name
     evaluations = [msgspec.to_builtins(event) for event in run.events(EvaluationEvent)]
     for row in [*evaluations, *_curve_points(run)]:
         key = tuple(row.get(column) for column in ("design", "seed", "step"))
         if not all(isinstance(value, str | int | None) for value in key):
             continue  # a damaged event
-        row = {**row, "metric": metric, "value": row.get("accuracy")}
+        row = {**row, "metric": metric}
         rows.setdefault(key, {}).update({column: row[column] for column in _COLUMNS if row.get(column) is not None})
     text = io.StringIO()
     writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
@@ -59,19 +59,12 @@ def _as_csv(run: StoredRun) -> str:
     return text.getvalue()
 
 
-def _metric_name(run: StoredRun) -> str:
-    """The name of the workload's metric."""
-    workload = run.record.config.get("workload") if run.record else None
-    metric = workload.get("metric") if isinstance(workload, dict) else None
-    return str(metric.get("name", "accuracy")) if isinstance(metric, dict) else "accuracy"
-
-
 def _number(value: Any) -> float:
     return value if isinstance(value, int | float) else 0.0
 
 
 def _curve_points(run: StoredRun) -> list[dict[str, Any]]:
-    """The points of every accuracy curve in the run's result, each with its design and seed."""
+    """The points of every curve in the run's result, each with its design and seed."""
     comparison = run.comparison() or {}
     return [
         {**point, "design": result.get("name"), "seed": seed.get("seed")}

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from presilicon.base import DOCUMENT_SCHEMA
 from presilicon.records import (
     EvaluationEvent,
     InstrumentAggregation,
@@ -62,7 +63,8 @@ class StreamView(Struct):
     taps: dict[str, TapView]
     address: str | None = None
     step: int = 0
-    accuracy: list[tuple[int, float | None]] = field(default_factory=list)
+    evaluations: list[tuple[int, float | None]] = field(default_factory=list)
+    """Step and value of the workload's metric, each time it was measured on the validation split."""
     answers: list[dict[str, Any]] = field(default_factory=list)
     losses: dict[str, Any] = field(default_factory=dict)
     """The decoder's account."""
@@ -150,7 +152,7 @@ class Watcher:
         elif isinstance(event, EvaluationEvent):
             for view in self.streams.values():
                 if (view.design, view.seed) == (event.design, event.seed) and not view.ended:
-                    view.accuracy.append((event.step, event.accuracy))
+                    view.evaluations.append((event.step, event.value))
         elif isinstance(event, InstrumentEvent) and event.stream in self.streams:
             _update_stream(self.streams[event.stream], event)
 
@@ -227,4 +229,4 @@ def watch_run(path: Path) -> Watcher:
 
 def to_plain(watcher: Watcher) -> dict[str, Any]:
     """A snapshot as plain data, ready for JSON."""
-    return {"schema": 1, "streams": [msgspec.to_builtins(view) for view in watcher.streams.values()]}
+    return {"schema": DOCUMENT_SCHEMA, "streams": [msgspec.to_builtins(view) for view in watcher.streams.values()]}

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from presilicon.base import (
+    DOCUMENT_SCHEMA,
     ConfigError,
     PresiliconError,
     RunFailedError,
@@ -33,7 +34,8 @@ Status = Literal["running", "finished", "failed", "interrupted"]
 class RunRecord(Struct, frozen=True, kw_only=True):
     """The contents of `run.json`. It names no machine and no path on it."""
 
-    schema: Literal[1] = 1
+    schema: Literal[1, 2] = 2
+    """1 in runs from before each field of a metric had one name: they are shown, not resumed."""
     kind: str
     config: dict[str, Any]
     config_hash: str
@@ -174,10 +176,12 @@ def resume_run(path: Path, record: RunRecord, config: dict[str, Any]) -> Run:
     Raises:
         ConfigError: another process owns the run; its configuration is not `config`; or it was started with other
             versions of the packages that compute numbers, or under other numbers of meaning, so that the same bits
-            cannot be promised.
+            cannot be promised; or its records have an older schema.
     """
     then = record.versions
     different = [f"{name} {then.get(name)}, now {here}" for name, here in versions().items() if then.get(name) != here]
+    if record.schema != DOCUMENT_SCHEMA:
+        different.append(f"records of schema {record.schema}, now {DOCUMENT_SCHEMA}")
     different += [f"the meaning of {change}" for change in meaning_changes(record.meaning)]
     if different:
         raise ConfigError(f"{path.name} cannot be resumed: it was started with {', '.join(different)}; start a new run")

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from presilicon.base import ConfigError, json_text, unknown, write_atomically
-from presilicon.records import AnyEvent, Event
+from presilicon.records import AnyEvent, Direction, Event, PointMeasure
 from presilicon.runs.events import read_events, read_result
 from presilicon.runs.lock import is_alive, is_locked
 from presilicon.runs.run import EVENTS_FILE, RECORD_FILE, RunRecord, read_record
@@ -77,6 +77,17 @@ class StoredRun(Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """The name of its directory."""
         return self.path.name
+
+    @property
+    def measure(self) -> PointMeasure:
+        """The metric of its workload, as the configuration names it; the default of workloads if it names none."""
+        workload = self.record.config.get("workload") if self.record else None
+        metric = workload.get("metric") if isinstance(workload, dict) else None
+        if not isinstance(metric, dict):
+            return PointMeasure()
+        direction: Direction = "lower" if metric.get("better") == "lower" else "higher"
+        is_fraction = (metric.get("low"), metric.get("high")) == (0, 1)
+        return PointMeasure(str(metric.get("name", "accuracy")), direction, is_fraction)
 
     def events(self, kind: type[E] = Event) -> tuple[E, ...]:  # type: ignore[assignment]
         """The events of one type recorded so far, oldest first; all events by default."""

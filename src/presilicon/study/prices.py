@@ -251,7 +251,7 @@ def price_trace(
         updates_to_accuracy=reached.updates,
         time_to_accuracy_s=reached.time_s,
         energy_to_accuracy_j=reached.energy_j,
-        accuracy=finite(trace.test_accuracy),
+        value=finite(trace.test_value),
         steps=trace.steps,
         ending=trace.ending,
         reason=trace.reason,
@@ -264,7 +264,7 @@ def price_trace(
             CurvePoint(
                 step=point.step,
                 samples=point.samples,
-                accuracy=finite(point.accuracy),
+                value=finite(point.value),
                 time_s=time_s[point.step],
                 energy_j=energy_j[point.step],
             )

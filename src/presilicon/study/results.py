@@ -54,7 +54,8 @@ def join_result(
         workload=workload.name,
         target=target,
         metric=metric.name,
-        better=metric.direction,
+        value=metric_median([seed.value for seed in seeds], metric.direction),
+        direction=metric.direction,
         metric_is_fraction=metric.is_fraction,
         steps_to_accuracy=interval([seed.steps_to_accuracy for seed in seeds]),
         samples_to_accuracy=interval([seed.samples_to_accuracy for seed in seeds]),
@@ -69,7 +70,6 @@ def join_result(
         expected_energy_to_accuracy_j=_expected(
             seeds, budget_j, lambda seed: seed.energy_to_accuracy_j, lambda seed: seed.energy_j
         ),
-        accuracy=metric_median([seed.accuracy for seed in seeds], metric.direction),
         time_per_step_s=_mean_per_step(seeds, lambda seed: seed.time_s) if varies else typical.time_s,
         energy_per_step_j=_mean_per_step(seeds, lambda seed: seed.energy_j) if varies else typical.energy_j,
         memory_bytes=memory_bytes,
@@ -204,7 +204,7 @@ def _provenance(
         "pairs": PAIRED,
         "seeds_needed": NEEDED,
         **({"hopeless": HOPELESS_RULE} if workload.stop_hopeless else {}),
-        "accuracy": "test split at the end of training; it never decides when to stop",
+        "value": "test split at the end of training; it never decides when to stop",
         "energy": _energy(design, typical),
         "area": parts if design_area.parts_mm2 else design_area.how,
     }

@@ -153,4 +153,4 @@ def forget_data() -> None:
 
 
 def _summary(trace: Trace) -> dict[str, Any]:
-    return {"steps": trace.steps, "ending": trace.ending, "reason": trace.reason, "test_accuracy": trace.test_accuracy}
+    return {"steps": trace.steps, "ending": trace.ending, "reason": trace.reason, "test_value": trace.test_value}

@@ -50,7 +50,7 @@ QUICK = Workload(
 
 
 def bits(trace: Trace) -> tuple[Any, ...]:
-    return trace.losses, trace.evaluations, trace.test_accuracy
+    return trace.losses, trace.evaluations, trace.test_value
 
 
 # One: what is trained is identified by what it does.
@@ -494,7 +494,7 @@ def test_a_result_with_a_diverged_seed_is_read_back(tmp_path: Path) -> None:
         QUICK, metric=load_metric("RMSE"), loss=_squared, target=1e-6, model=Endless, data=_numbers,
     )  # fmt: skip
     comparison = ps.compare(["fp32-systolic"], wild, seeds=2, out=tmp_path)
-    assert comparison.designs[0].accuracy is None
+    assert comparison.designs[0].value is None
     (run,) = tmp_path.iterdir()
     shown = subprocess.run(
         [sys.executable, "-m", "presilicon", "runs", "show", run.name, "--out", str(tmp_path)],
@@ -527,7 +527,7 @@ def _numbers() -> Splits:
 
 def _emit_many(number: int) -> int:
     for step in range(200):
-        emit(EvaluationEvent(design="a", seed=number, step=step, accuracy=0.5))
+        emit(EvaluationEvent(design="a", seed=number, step=step, value=0.5))
     return number
 
 
@@ -565,10 +565,10 @@ def test_streams_of_long_names_have_files_of_their_own() -> None:
 
 def test_a_torn_line_swallows_no_event(tmp_path: Path) -> None:
     log = EventLog(tmp_path / EVENTS_FILE)
-    log.append(EvaluationEvent(design="a", seed=0, step=1, accuracy=0.5))
+    log.append(EvaluationEvent(design="a", seed=0, step=1, value=0.5))
     with log.path.open("ab") as file:
         file.write(b'{"event":"evaluation","design":"a","see')
-    log.append(EvaluationEvent(design="a", seed=0, step=2, accuracy=0.6))
+    log.append(EvaluationEvent(design="a", seed=0, step=2, value=0.6))
     assert [event.step for event in read_events(log.path) if isinstance(event, EvaluationEvent)] == [1, 2]
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from presilicon.base import DOCUMENT_SCHEMA
 from presilicon.cli.main import main
 
 
@@ -17,7 +18,15 @@ class Outcome(NamedTuple):
 
     @property
     def document(self) -> Any:
-        return json.loads(self.out)
+        document = json.loads(self.out)
+        assert document["schema"] == DOCUMENT_SCHEMA
+        return document
+
+    @property
+    def design(self) -> Any:
+        """The only design of the document."""
+        (design,) = self.document["designs"]
+        return design
 
 
 @pytest.fixture

@@ -199,13 +199,12 @@ def test_a_shown_design_can_be_added_to(invoke, tmp_path) -> None:
 
 def test_simulate(invoke) -> None:
     arguments = ["simulate", "bf16-systolic", "--workload", "digits-mlp"]
-    document = invoke(*arguments, "--json").document
-    assert document["schema"] == 1
+    document = invoke(*arguments, "--json").design
     assert document["time_s"] == pytest.approx(sum(op["time_s"] for op in document["ops"]))
-    larger = invoke(*arguments, "--batch", "256", "--json").document
+    larger = invoke(*arguments, "--batch", "256", "--json").design
     assert larger["batch_size"] == 256
     assert larger["time_s"] > document["time_s"]
-    slower = invoke(*arguments, "--set", "machine.rows=8", "--json").document
+    slower = invoke(*arguments, "--set", "machine.rows=8", "--json").design
     assert slower["cycles"] != document["cycles"]
     text = invoke(*arguments, "--ops", "3")
     assert "... and" in text.out
@@ -265,7 +264,7 @@ def test_doctor(invoke) -> None:
 
 def test_runs_of_an_empty_directory(invoke) -> None:
     assert invoke("runs", "list").out == "no runs in runs\n"
-    assert invoke("runs", "list", "--json").document == {"schema": 1, "runs": []}
+    assert invoke("runs", "list", "--json").document == {"schema": 2, "runs": []}
 
 
 def test_evaluate_records_reports_and_repeats(invoke, tmp_path) -> None:
@@ -305,7 +304,7 @@ def test_evaluate_records_reports_and_repeats(invoke, tmp_path) -> None:
     rows = invoke("runs", "export", "latest").out.splitlines()
     assert rows[0].startswith("design,seed,step")
     assert len(rows) > 4
-    assert invoke("runs", "export", "--format", "json").document["schema"] == 1
+    assert invoke("runs", "export", "--format", "json").document["run"]["kind"] == "evaluate"
     assert invoke("runs", "export", "--format", "png", "--to", "a/figure.png").code == 0
     assert (tmp_path / "a/figure.png").read_bytes().startswith(b"\x89PNG")
     assert invoke("runs", "rm", runs[0]["name"], runs[1]["name"]).code == 0

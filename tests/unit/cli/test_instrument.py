@@ -59,7 +59,6 @@ def test_run(invoke, engine) -> None:
     document = found.document
     powers = [1, 8, -27, 0.125, 0, -0.015625, 3.375]
     largest = (2**31 - 1) / 2**16
-    assert document["schema"] == 1
     assert document["packed_vectors"] == [[5, 6, 6, 7, largest, 0, 0, 0]], "saturation is sticky"
     assert document["partial"] == [0] * 4
     assert document["scratchpad"][0] == [5, 6, 6, 7, 0, 0, 0, 0]

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +58,10 @@ def test_json_of_a_step_has_the_remarks_on_its_price(tmp_path: Path, invoke: Any
         '[[instrument.taps]]\nname = "into"\nlayers = "output"\nrole = "activation"\naggregation = "summary"\n'
     )
     arguments = ("--workload", "digits-mlp", "--set", "numerics.mac.accumulate=float16", "--json")
-    remarks = json.loads(invoke("simulate", str(tmp_path / "watched.toml"), *arguments).out)["remarks"]
+    remarks = invoke("simulate", str(tmp_path / "watched.toml"), *arguments).design["remarks"]
     words = "no energy of arithmetic", "MAC unit", "instrument", "does not fit", "measured on NVIDIA H200"
     assert [word in remark for word, remark in zip(words, remarks, strict=True)] == [True] * 5
-    assert json.loads(invoke("simulate", "bf16-systolic", "--workload", "digits-mlp", "--json").out)["remarks"] == []
+    assert invoke("simulate", "bf16-systolic", "--workload", "digits-mlp", "--json").design["remarks"] == []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ def test_the_command_prints_table_and_json(invoke, name: str) -> None:
     assert "published" in text
     assert "assumptions" in text
     document = invoke("reproduce", name, "--json").document
-    assert document["schema"] == 1
     assert all({"quantity", "published", "ours", "difference"} <= set(row) for row in document["rows"])
     assert set(invoke("reproduce", "--json").document["reproductions"]) == set(reproduction_names())
 

@@ -15,14 +15,13 @@ def price(invoke):
     def call(*arguments: str, gemm=GEMM):
         found = invoke("simulate", "bf16-systolic", *gemm, *arguments, "--json")
         assert found.code == 0, found.err
-        return found.document
+        return found.design
 
     return call
 
 
 def test_json_document(price) -> None:
     document = price()
-    assert document["schema"] == 1
     assert document["design"] == "bf16-systolic"
     assert document["gemm"] == {"m": 512, "k": 256, "n": 128}
     assert (document["array"], document["dataflow"], document["convention"]) == (
@@ -96,10 +95,10 @@ def test_text(invoke) -> None:
 
 def test_the_flags_change_a_workload_too(invoke) -> None:
     arguments = ["simulate", "bf16-systolic", "--workload", "digits-mlp", "--json", "--array", "16x16"]
-    whole = invoke(*arguments).document["cycles"]
-    assert whole != invoke(*arguments[:-2]).document["cycles"]
+    whole = invoke(*arguments).design["cycles"]
+    assert whole != invoke(*arguments[:-2]).design["cycles"]
     for flags in (["--dataflow", "input-stationary"], ["--fold-overlap"], ["--convention", "scale-sim"]):
-        assert invoke(*arguments, *flags).document["cycles"] != whole
+        assert invoke(*arguments, *flags).design["cycles"] != whole
 
 
 @pytest.mark.parametrize(

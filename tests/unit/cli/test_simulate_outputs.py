@@ -15,7 +15,7 @@ def test_a_trace_for_perfetto(invoke, tmp_path) -> None:
     assert "trace: step.json.gz" in found.err
     trace = json.loads(gzip.decompress((tmp_path / "step.json.gz").read_bytes()))
     assert trace["otherData"]["steps"] == 7
-    assert trace["otherData"]["time_s"] == pytest.approx(7 * found.document["time_s"])
+    assert trace["otherData"]["time_s"] == pytest.approx(7 * found.design["time_s"])
     assert invoke(*STEP, "--trace", "step.txt").code == 2
     assert "--repeat is for --trace" in invoke(*STEP, "--repeat", "3").err
 
@@ -25,10 +25,10 @@ def test_cores_and_micro_batches(invoke) -> None:
     text = invoke(*cores, "--set", "machine.cores.parallel=layer", "--set", "machine.fusion=none").out
     assert ", by layers: " in text or "one alone" in text
     found = invoke(*cores, "--set", "machine.cores.parallel=data", "--json")
-    use = found.document["cores"]
+    use = found.design["cores"]
     assert (use["count"], use["network"], use["parallel"]) == (4, "2 x 2 mesh", "data")
-    assert use["bytes_noc"] == pytest.approx(sum(op["bytes_noc"] for op in found.document["ops"]))
-    assert found.document["energy_by_component_j"]["network"] > 0
+    assert use["bytes_noc"] == pytest.approx(sum(op["bytes_noc"] for op in found.design["ops"]))
+    assert found.design["energy_by_component_j"]["network"] > 0
     uneven = invoke(*STEP, "--batch", "64", "--accumulate", "5")
     assert (uneven.code, uneven.out) == (2, "")
     assert "64 by 5" in uneven.err
@@ -40,7 +40,7 @@ def test_chips_share_a_batch_over_links_that_are_named(invoke) -> None:
     step = ["simulate", "h200", "--workload", "digits-mlp", "--set", "machine.chips=8"]
     found = invoke(*step, "--batch", "64", "--json")
     fields = ("batch_size", "chips", "batch_per_chip", "samples_per_update", "link_gb_s")
-    assert [found.document[field] for field in fields] == [64, 8, 8, 64, 100.0]
+    assert [found.design[field] for field in fields] == [64, 8, 8, 64, 100.0]
     assert "the link between chips is a guess of 100 GB/s" in found.err
     known = invoke(*step, "--batch", "64", "--set", "machine.link_gb_s=450")
     assert "batch 64 (8 on each of 8 chips)" in known.out
@@ -69,8 +69,8 @@ def test_frames_of_a_small_product(invoke, tmp_path) -> None:
     arguments = ["simulate", "bf16-systolic", "--gemm", "4x5x3", "--array", "4x4", "--frames", "cells.json"]
     found = invoke(*arguments, "--json")
     document = json.loads((tmp_path / "cells.json").read_text())
-    assert document["schema"] == 1
-    assert document["cycles"] == len(document["frames"]) == found.document["cycles"]
+    assert document["schema"] == 2
+    assert document["cycles"] == len(document["frames"]) == found.design["cycles"]
     product = [[0.0] * 3 for _ in range(4)]
     for frame in document["frames"]:
         assert set(frame["registers"]) == {"stationary", "loading", "moving", "sum"}
@@ -94,12 +94,12 @@ def test_frames_of_a_small_product(invoke, tmp_path) -> None:
 
 def test_checkpointing(invoke) -> None:
     arguments = ["simulate", "bf16-systolic", "--workload", "resnet18", "--batch", "16"]
-    plain, root = invoke(*arguments, "--json").document, invoke(*arguments, "--checkpoint", "sqrt", "--json").document
+    plain, root = invoke(*arguments, "--json").design, invoke(*arguments, "--checkpoint", "sqrt", "--json").design
     assert root["checkpointing"]["segments"] == 3
     assert root["checkpointing"]["memory_bytes_without"] == plain["memory_bytes"] > root["memory_bytes"]
     assert root["checkpointing"]["time_s_without"] == plain["time_s"] < root["time_s"]
     assert any(op["name"].endswith(".again") for op in root["ops"])
-    more = invoke(*arguments, "--checkpoint", "6", "--json").document
+    more = invoke(*arguments, "--checkpoint", "6", "--json").design
     assert more["checkpointing"]["segments"] == 6
     text = invoke(*arguments, "--checkpoint", "6").out
     assert "checkpointing in 6 segments" in text
@@ -110,7 +110,7 @@ def test_checkpointing(invoke) -> None:
 def test_checkpoints_that_save_nothing_say_so(invoke, tmp_path) -> None:
     found = invoke(*STEP, "--checkpoint", "2")
     assert "it saves nothing here" in found.out
-    assert invoke(*STEP, "--checkpoint", "2", "--json").document["checkpointing"]["saves_memory"] is False
+    assert invoke(*STEP, "--checkpoint", "2", "--json").design["checkpointing"]["saves_memory"] is False
     short = invoke("simulate", "bf16-systolic", "--workload", "lstm", "--batch", "2", "--checkpoint", "sqrt").out
     assert "checkpointing in 1 segment," in short
     assert "it saves nothing here: so short a chain gets one segment" in short
@@ -119,7 +119,7 @@ def test_checkpoints_that_save_nothing_say_so(invoke, tmp_path) -> None:
     assert "time  " not in given
     assert "energy  " not in given
     assert "times and energies are not compared" in given
-    document = invoke(*STEP, "--checkpoint", "2", "--times", "step.csv", "--json").document
+    document = invoke(*STEP, "--checkpoint", "2", "--times", "step.csv", "--json").design
     assert set(document["checkpointing"]) == {"segments", "memory_bytes_without", "flops_without", "saves_memory"}
 
 
@@ -147,15 +147,15 @@ def test_bad_usage(invoke, arguments, words) -> None:
 
 
 def test_times_of_another(invoke, tmp_path) -> None:
-    ours = invoke(*STEP, "--json").document
+    ours = invoke(*STEP, "--json").design
     (tmp_path / "times.csv").write_text("op,cycles,energy_j\nhidden1.forward.addmm,5000,1e-3\n")
-    theirs = invoke(*STEP, "--times", "times.csv", "--json").document
+    theirs = invoke(*STEP, "--times", "times.csv", "--json").design
     op = theirs["ops"][0]
     assert (op["name"], op["cycles"], op["bound"]) == ("hidden1.forward.addmm", 5000, "given")
     assert op["time_s"] == pytest.approx(5000 / 0.5e9)  # the design's own clock
     assert theirs["time_s"] == pytest.approx(ours["time_s"] - ours["ops"][0]["time_s"] + 1e-5)
     assert theirs["times"]["ops_given"] == 1
-    slower = invoke(*STEP, "--times", "times.csv", "--clock-ghz", "0.1", "--json").document
+    slower = invoke(*STEP, "--times", "times.csv", "--clock-ghz", "0.1", "--json").design
     assert slower["ops"][0]["time_s"] == pytest.approx(5e-5)
     text = invoke(*STEP, "--times", "times.csv").out
     assert "times of 1 of 45 ops are from times.csv (presilicon)" in text
@@ -182,9 +182,9 @@ def test_what_we_wrote_comes_back_unchanged(invoke, tmp_path, step) -> None:
     command = ["simulate", *step, "--workload", "digits-mlp"]
     ours = invoke(*command, "--json")
     (tmp_path / "ours.json").write_text(ours.out)
-    theirs = invoke(*command, "--times", "ours.json", "--trace", "t.json", "--json").document
+    theirs = invoke(*command, "--times", "ours.json", "--trace", "t.json", "--json").design
     assert theirs.pop("times")["ops_given"] == len(theirs["ops"])
-    document = ours.document
+    document = ours.design
     kept = theirs.pop("checkpointing", {}), document.pop("checkpointing", {})
     assert kept[0].items() <= kept[1].items()  # without the time of another tool's step that keeps all
     assert theirs == document
@@ -225,7 +225,7 @@ def test_evaluate_takes_times_of_each_design(invoke, tmp_path) -> None:
 
 
 def test_the_example_file_is_read_as_the_page_says(invoke) -> None:
-    document = invoke(*STEP, "--times", str(EXAMPLES / "digits-mlp-times.csv"), "--json").document
+    document = invoke(*STEP, "--times", str(EXAMPLES / "digits-mlp-times.csv"), "--json").design
     assert [op["time_s"] for op in document["ops"] if op["bound"] == "given"] == [1.1e-6, 1.1e-6, 4e-7]
     assert (document["times"]["ops_given"], document["times"]["energies_given"]) == (3, 2)
     assert document["energy_by_component_j"]["given"] == pytest.approx(1e-5)
@@ -236,7 +236,7 @@ def test_a_topology_for_scale_sim(invoke, tmp_path) -> None:
     assert "topology: products.csv" in found.err
     lines = (tmp_path / "products.csv").read_text().splitlines()
     assert lines[:2] == ["Layer,M,N,K,", "hidden1_forward_addmm,32,64,64,"]
-    assert len(lines) == 1 + sum(op["unit"] == "array" for op in found.document["ops"])
+    assert len(lines) == 1 + sum(op["unit"] == "array" for op in found.design["ops"])
     assert "cannot write" in invoke(*STEP, "--topology", "none/products.csv").err
     assert (
         "--topology is for --workload"

@@ -23,7 +23,7 @@ def test_options_decide_training_and_are_in_the_provenance(invoke, tmp_path) -> 
     assert workload["schedule"] == "cosine(warmup=4)"
     assert (workload["batch_size"], workload["accumulate"]) == (64, 4)
     plain = json.loads(invoke(*ARGUMENTS, *SHORT, "--json").out)
-    first, other = (result["designs"][0]["seeds"][0]["curve"][0]["accuracy"] for result in (document, plain))
+    first, other = (result["designs"][0]["seeds"][0]["curve"][0]["value"] for result in (document, plain))
     assert first != other
 
 

@@ -35,7 +35,7 @@ def _time_s(document: dict[str, Any], phase: str) -> float:
 
 def test_a_network_is_simulated_at_a_batch_size(invoke) -> None:
     arguments = ["simulate", "bf16-systolic", "--workload", "resnet18", "--set", "machine.fusion=none", "--json"]
-    small, large = (invoke(*arguments, "--batch", size).document for size in ("8", "16"))
+    small, large = (invoke(*arguments, "--batch", size).design for size in ("8", "16"))
     assert small["batch_size"] == 8
     # Twice the images: the update takes as long as before, and the rest no more than twice as long.
     times = {phase: [_time_s(each, phase) for each in (small, large)] for phase in ("forward", "update")}
@@ -70,7 +70,7 @@ def test_the_memory_of_a_step_is_drawn(invoke, tmp_path) -> None:
     assert "digits-mlp, batch 32, on bf16-systolic" in (tmp_path / "memory.svg").read_text()
     # With --json, talk goes to stderr.
     both = invoke(*arguments, "--json")
-    assert both.document["memory_bytes"] > 0
+    assert both.design["memory_bytes"] > 0
     assert "memory plot: memory.svg" in both.err
     assert (
         "--memory-plot is for --workload" in invoke("simulate", "bf16-systolic", "--gemm", "8x8x8", *arguments[4:]).err
@@ -85,7 +85,7 @@ def test_a_workload_of_ones_own_is_evaluated_in_processes_and_simulated(invoke) 
     results = [invoke(*arguments, "--jobs", jobs).document["designs"][0] for jobs in ("2", "1")]
     assert results[0] == results[1]
     assert results[0]["workload"] == "spirals"
-    assert invoke("simulate", "fp32-systolic", "--workload", EXAMPLE, "--json").document["batch_size"] == 50
+    assert invoke("simulate", "fp32-systolic", "--workload", EXAMPLE, "--json").design["batch_size"] == 50
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])

@@ -111,7 +111,7 @@ def test_it_is_listed_with_its_parameters(presilicon):
 def test_it_changes_steps_and_cost_and_survives_a_kill(folder, presilicon):
     whole = json.loads(presilicon(*ARGUMENTS, "--out", "whole"))["designs"][0]
     plain = json.loads(presilicon(*ARGUMENTS[:-3], "--json", "--out", "plain"))["designs"][0]
-    assert whole["seeds"][0]["curve"][-1]["accuracy"] != plain["seeds"][0]["curve"][-1]["accuracy"]
+    assert whole["seeds"][0]["curve"][-1]["value"] != plain["seeds"][0]["curve"][-1]["value"]
     # Half of the steps have no backward pass.
     assert 0.4 < whole["seeds"][0]["time_s"] / plain["seeds"][0]["time_s"] < 0.95
     assert whole["provenance"]["design"]["methods"] == [{"name": "repeated-gradients", "times": 2}]

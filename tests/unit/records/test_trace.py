@@ -10,11 +10,11 @@ from presilicon.records import EXACT_KINDS, Crossing, Evaluation, FactsRun, Laye
 
 def trace_of(accuracies: list[float]) -> Trace:
     points = tuple(
-        Evaluation(step=step, samples=32 * step, updates=step, accuracy=accuracy, loss=0.0)
+        Evaluation(step=step, samples=32 * step, updates=step, value=accuracy, loss=0.0)
         for step, accuracy in zip(range(10, 1000, 10), accuracies, strict=False)
     )
     runs = (FactsRun(StepFacts(), 2), FactsRun(StepFacts(update_skipped=True), 1))
-    return Trace(seed=0, losses=(1.0,) * 3, runs=runs, evaluations=points, test_accuracy=0.9, ending="budget")
+    return Trace(seed=0, losses=(1.0,) * 3, runs=runs, evaluations=points, test_value=0.9, ending="budget")
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,15 @@ def test_a_crossing_is_between_the_evaluations_around_it(values, target, sustain
     crossing = trace.crossing(target / 40, sustain)
     if crossing is not None:
         first = next(p for p in trace.evaluations if p.step >= crossing.step)
-        assert first.accuracy >= target / 40
+        assert first.value >= target / 40
         assert first.step - 10 < crossing.step <= first.step
-        if first.accuracy == target / 40:
+        if first.value == target / 40:
             assert crossing == Crossing(step=first.step, samples=first.samples, updates=first.updates)
+
+
+def test_fingerprints_of_older_runs_still_compare() -> None:
+    """As a version computed it whose values were called `accuracy`."""
+    assert trace_of([0.5, 0.9]).fingerprint == "e286509b7fd52c8c"
 
 
 def test_runs_that_train_alike_have_one_fingerprint() -> None:
@@ -108,7 +113,7 @@ def trace_of_densities(densities: list[float]) -> Trace:
         for density in densities
     ]
     runs = tuple(FactsRun(step, 1) for step in facts)
-    return Trace(seed=0, losses=(1.0,) * len(runs), runs=runs, evaluations=(), test_accuracy=0.9, ending="budget")
+    return Trace(seed=0, losses=(1.0,) * len(runs), runs=runs, evaluations=(), test_value=0.9, ending="budget")
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=EXACT_KINDS))

@@ -44,7 +44,7 @@ def make_seed(index, seed, *, target, budget, ceiling, speed=None, cost=None):
         accuracy = min(max(top - (top - 0.1) * math.exp(-step / pace) + noise, 0.05), 1.0)
         time_s = step * time_per_step
         accuracy = round(accuracy * 360) / 360
-        curve.append(CurvePoint(step=step, accuracy=accuracy, time_s=time_s, energy_j=time_s * watts))
+        curve.append(CurvePoint(step=step, value=accuracy, time_s=time_s, energy_j=time_s * watts))
         held = held + 1 if accuracy >= target else 0
         if held == 3:
             crossing = curve[-3]
@@ -54,7 +54,7 @@ def make_seed(index, seed, *, target, budget, ceiling, speed=None, cost=None):
         steps_to_accuracy=crossing.step if crossing else None,
         time_to_accuracy_s=crossing.time_s if crossing else None,
         energy_to_accuracy_j=crossing.energy_j if crossing else None,
-        accuracy=curve[-1].accuracy - 0.004,
+        value=curve[-1].value - 0.004,
         steps=curve[-1].step,
         ending="target" if crossing else "budget",
         curve=tuple(curve),
@@ -75,7 +75,7 @@ def make_result(index, *, seeds=5, target=0.97, budget=600, ceiling=0.99, name=N
         time_to_accuracy_s=interval([seed.time_to_accuracy_s for seed in runs], seeds),
         energy_to_accuracy_j=interval([seed.energy_to_accuracy_j for seed in runs], seeds),
         reached=f"{sum(seed.steps_to_accuracy is not None for seed in runs)}/{seeds}",
-        accuracy=median(seed.accuracy for seed in runs),
+        value=median(seed.value for seed in runs),
         time_per_step_s=cost or COST[index % 10],
         energy_per_step_j=(cost or COST[index % 10]) * (0.22 + 0.05 * (index % 4)),
         memory_bytes=(2.4 - 0.2 * index) * 2**20,

@@ -63,8 +63,8 @@ def log(tmp_path_factory: pytest.TempPathFactory, comparison: Any) -> tuple[Path
             emit=lambda event: run.record(msgspec.structs.replace(event, design=design.name, seed=0)),
         )  # fmt: skip
         for step in (5, 10):
-            run.record(EvaluationEvent(design=design.name, seed=0, step=step, accuracy=0.5, loss=1.0))
-        run.record(SeedFinished(design=design.name, seed=0, steps=10, ending="budget", test_accuracy=0.5))
+            run.record(EvaluationEvent(design=design.name, seed=0, step=step, value=0.5, loss=1.0))
+        run.record(SeedFinished(design=design.name, seed=0, steps=10, ending="budget", test_value=0.5))
         run.record(ResultEvent(comparison=msgspec.to_builtins(comparison)))
     lines = (run.path / "events.jsonl").read_text().splitlines()
     return root, [json.loads(line) for line in lines]

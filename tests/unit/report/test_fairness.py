@@ -77,6 +77,6 @@ def test_seeds_that_never_arrive_are_told_without_infinities() -> None:
 
 def seed_of(number: int, time_s: float | None) -> SeedResult:
     return SeedResult(
-        seed=number, steps_to_accuracy=time_s, time_to_accuracy_s=time_s, energy_to_accuracy_j=time_s, accuracy=0.9,
+        seed=number, steps_to_accuracy=time_s, time_to_accuracy_s=time_s, energy_to_accuracy_j=time_s, value=0.9,
         steps=100, ending="budget", curve=(),
     )  # fmt: skip

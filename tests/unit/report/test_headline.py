@@ -77,7 +77,7 @@ def test_older_records_without_paired_ratios_claim_no_lead(comparison):
 
 def test_a_metric_that_falls_is_named_and_read_downwards(build):
     falling = [
-        msgspec.structs.replace(result, metric="perplexity", better="lower", metric_is_fraction=False, target=0.05)
+        msgspec.structs.replace(result, metric="perplexity", direction="lower", metric_is_fraction=False, target=0.05)
         for result in build["comparison"](2, ceiling=0.9).designs
     ]
     assert headline(Comparison(designs=tuple(falling))) == (

@@ -19,11 +19,11 @@ def falling(comparison):
     designs = []
     for result in comparison.designs:
         seeds = tuple(
-            replace(seed, curve=tuple(replace(point, accuracy=1 / point.accuracy) for point in seed.curve))
+            replace(seed, curve=tuple(replace(point, value=1 / point.value) for point in seed.curve))
             for seed in result.seeds
         )
-        changes = {"metric": "perplexity", "better": "lower", "metric_is_fraction": False}
-        designs.append(replace(result, seeds=seeds, target=1 / result.target, accuracy=1.0254, **changes))
+        changes = {"metric": "perplexity", "direction": "lower", "metric_is_fraction": False}
+        designs.append(replace(result, seeds=seeds, target=1 / result.target, value=1.0254, **changes))
     return Comparison(designs=tuple(designs))
 
 
@@ -75,13 +75,13 @@ def test_samples_are_the_axis_where_they_were_recorded(comparison):
         ({"name": "perplexity", "low": 1, "high": "inf"}, 12.345, "target, perplexity 12.35\n"),
         ({"name": "error rate", "low": 0, "high": 1}, 0.123, "target, error rate 12.3%\n"),
         ({"name": "loss", "low": "-inf", "high": "inf"}, None, "target, unknown loss\n"),
-        (None, 0.97, "target, 97%\n"),
+        (None, 0.97, "target, accuracy 97%\n"),
     ],
 )
 def test_a_recorded_run_shows_it(tmp_path, metric, value, text):
     config = {"workload": {"name": "mine"} | ({} if metric is None else {"metric": metric})}
     run = create_run(tmp_path, "evaluate", config, seed=0)
-    run.record(SeedFinished(design="a", seed=0, steps=10, ending="target", test_accuracy=value))
+    run.record(SeedFinished(design="a", seed=0, steps=10, ending="target", test_value=value))
     run.end("finished")
     shown = io.StringIO()
     print_run(load_run(tmp_path, run.name), shown)

@@ -24,7 +24,7 @@ def test_each_metric_has_its_difference(runs, comparison):
     first = comparison.designs[0]
     second = replace(
         first,
-        accuracy=first.accuracy - 0.02,
+        value=first.value - 0.02,
         energy_to_accuracy_j=Interval(2 * first.energy_to_accuracy_j.median, None, None),
         time_to_accuracy_s=Interval(None, None, None),
         area_mm2=None,
@@ -42,8 +42,8 @@ def test_each_metric_has_its_difference(runs, comparison):
 
 
 def test_a_metric_that_is_no_fraction_differs_in_percent(runs, comparison):
-    first = replace(comparison.designs[0], metric="loss", metric_is_fraction=False, accuracy=2.0)
-    lines, _ = lines_of(runs, DesignChange(first=first, second=replace(first, accuracy=1.5)))
+    first = replace(comparison.designs[0], metric="loss", metric_is_fraction=False, value=2.0)
+    lines, _ = lines_of(runs, DesignChange(first=first, second=replace(first, value=1.5)))
     assert lines["loss (higher is better)"][-1] == "-25.0%"
 
 

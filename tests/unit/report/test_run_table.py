@@ -137,4 +137,4 @@ def test_the_document_has_each_run_once_with_its_designs(runs, comparison):
     by_name = {result.name: result for result in comparison.designs}
     for result in first["results"]:
         assert result["energy_j"] == by_name[result["design"]].energy_to_accuracy_j.median
-        assert result["accuracy"] == by_name[result["design"]].accuracy
+        assert result["value"] == by_name[result["design"]].value

@@ -76,7 +76,7 @@ def test_the_metric_has_its_name_in_exported_rows(tmp_path) -> None:
 
     config = {"workload": {"metric": {"name": "error rate", "low": 0, "high": 1}}}
     with create_run(tmp_path, "evaluate", config, seed=0) as run:
-        run.record(EvaluationEvent(design="d", seed=0, step=10, samples=320, updates=10, accuracy=0.079, loss=0.3))
+        run.record(EvaluationEvent(design="d", seed=0, step=10, samples=320, updates=10, value=0.079, loss=0.3))
     (row,) = csv.DictReader(io.StringIO(export_run(load_run(tmp_path, "latest"), "csv")))
     assert (row["metric"], row["value"]) == ("error rate", "0.079")
     assert "accuracy" not in row

@@ -1,13 +1,12 @@
 """What `presilicon simulate` says of a step."""
 
-import json
 import re
 
 import pytest
 from msgspec.structs import replace
 
 from presilicon.designs import load_design
-from presilicon.report import cost_to_json, render_checkpointing, render_cost
+from presilicon.report import render_checkpointing, render_cost, step_document
 from presilicon.simulation import simulate
 from presilicon.workloads import capture_workload, load_workload
 
@@ -36,7 +35,7 @@ def test_the_shares_of_time_add_up_to_all_of_it(graph, design, settings) -> None
     assert ("  of busy  " in text) == overlap
     assert ("waiting" in line) == (design in ("h200", "dgx-1"))
     assert ("summed over cores that work side by side" in text) == overlap
-    document = json.loads(cost_to_json(cost, design=design, graph=graph))
+    document = step_document(cost, design=design, graph=graph)
     assert document["ops_overlap"] == overlap
     if not overlap:
         whole_s = sum(document["time_by_phase_s"].values()) + document["waiting_s"]

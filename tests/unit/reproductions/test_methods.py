@@ -45,14 +45,14 @@ def arrivals(name: str, times_s: list[float | None]) -> Result:
     seeds = tuple(
         SeedResult(
             seed=number, steps_to_accuracy=time_s, samples_to_accuracy=time_s, updates_to_accuracy=time_s,
-            time_to_accuracy_s=time_s, energy_to_accuracy_j=time_s, accuracy=0.9, steps=100, ending="budget", curve=(),
+            time_to_accuracy_s=time_s, energy_to_accuracy_j=time_s, value=0.9, steps=100, ending="budget", curve=(),
         )
         for number, time_s in enumerate(times_s)
     )  # fmt: skip
     ends = Interval(None, None, None)
     return Result(
         name=name, workload="digits-mlp", target=0.9, steps_to_accuracy=ends, time_to_accuracy_s=ends,
-        energy_to_accuracy_j=ends, reached=f"{len(times_s) - times_s.count(None)}/{len(times_s)}", accuracy=0.9,
+        energy_to_accuracy_j=ends, reached=f"{len(times_s) - times_s.count(None)}/{len(times_s)}", value=0.9,
         time_per_step_s=1.0, energy_per_step_j=1.0, memory_bytes=0, area_mm2=None, seeds=seeds, provenance={},
     )  # fmt: skip
 

@@ -49,8 +49,8 @@ def made(sparsity: dict[int, list[float]]) -> Watched:
         ]
         for number in range(1, dead_relu.DEPTH)
     }
-    end = Evaluation(step=1, samples=1, updates=1, accuracy=1, loss=0)
-    trace = Trace(seed=0, losses=(), runs=(), evaluations=(end,), test_accuracy=1.0, ending="budget")
+    end = Evaluation(step=1, samples=1, updates=1, value=1, loss=0)
+    trace = Trace(seed=0, losses=(), runs=(), evaluations=(end,), test_value=1.0, ending="budget")
     return Watched(trace, readings, 0, [])
 
 

@@ -11,7 +11,7 @@ from presilicon.runs import EventLog, events, read_events, read_plain_events
 
 
 def evaluation(step, design="d"):
-    return EvaluationEvent(design=design, seed=0, step=step, accuracy=0.5, loss=1.0)
+    return EvaluationEvent(design=design, seed=0, step=step, value=0.5, loss=1.0)
 
 
 def test_events_come_back_in_order_with_their_time(tmp_path):
@@ -44,10 +44,10 @@ def test_lines_that_are_not_valid_events_are_skipped(tmp_path):
     log = EventLog(tmp_path / "events.jsonl")
     log.path.write_bytes(
         b'[1]\n{"time": "x"}\n{"event": 3}\n{"event": "torn{"event": "x"}\n\xff\xfe\n\n{"event": "of the future"}\n'
-        b'{"event": "evaluation", "design": "d", "seed": "0", "step": 1, "accuracy": 0.5}\n'
-        b'{"event": "evaluation", "design": "d", "seed": 0, "step": 1, "accuracy": null, "extra": 1}\n'
+        b'{"event": "evaluation", "design": "d", "seed": "0", "step": 1, "value": 0.5}\n'
+        b'{"event": "evaluation", "design": "d", "seed": 0, "step": 1, "value": null, "extra": 1}\n'
     )
-    assert list(read_events(log.path)) == [EvaluationEvent(design="d", seed=0, step=1, accuracy=None)]
+    assert list(read_events(log.path)) == [EvaluationEvent(design="d", seed=0, step=1, value=None)]
     assert [event["event"] for event in read_plain_events(log.path)] == ["of the future", "evaluation", "evaluation"]
 
 
@@ -66,7 +66,7 @@ from presilicon.runs import EventLog
 log = EventLog(Path(sys.argv[1]))
 for step in range(200):
     filler = "x" * (37 * (step % 7))
-    log.append(EvaluationEvent(design=filler, seed=int(sys.argv[2]), step=step, accuracy=0.5))
+    log.append(EvaluationEvent(design=filler, seed=int(sys.argv[2]), step=step, value=0.5))
 """
 
 

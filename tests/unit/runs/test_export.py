@@ -21,13 +21,13 @@ from presilicon.runs import create_run, export_run, load_run
 
 def comparison():
     none = Interval(None, None, None)
-    curve = tuple(CurvePoint(step=s, accuracy=0.5 + s / 100, time_s=s * 1e-3, energy_j=s * 1e-6) for s in (10, 20))
+    curve = tuple(CurvePoint(step=s, value=0.5 + s / 100, time_s=s * 1e-3, energy_j=s * 1e-6) for s in (10, 20))
     seed = SeedResult(
         seed=7,
         steps_to_accuracy=None,
         time_to_accuracy_s=None,
         energy_to_accuracy_j=None,
-        accuracy=0.7,
+        value=0.7,
         steps=20,
         ending="budget",
         curve=curve,
@@ -40,7 +40,7 @@ def comparison():
         time_to_accuracy_s=none,
         energy_to_accuracy_j=none,
         reached="0/1",
-        accuracy=0.7,
+        value=0.7,
         time_per_step_s=1e-3,
         energy_per_step_j=1e-6,
         memory_bytes=1,
@@ -60,7 +60,7 @@ def run(tmp_path):
     run = create_run(tmp_path, "evaluate", {"x": 1}, seed=7)
     run.record(DesignEvent(design="a, b", config={}))
     for step in (10, 20):
-        run.record(EvaluationEvent(design="a, b", seed=7, step=step, accuracy=0.5 + step / 100, loss=1.0))
+        run.record(EvaluationEvent(design="a, b", seed=7, step=step, value=0.5 + step / 100, loss=1.0))
     return run
 
 
@@ -85,7 +85,7 @@ def test_json_holds_the_record_and_the_events(run):
     run.record(ResultEvent(comparison=msgspec.to_builtins(comparison())))
     run.end("finished")
     document = json.loads(export_run(load_run(run.path.parent, run.name), "json"))
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert document["run"]["name"] == run.name
     assert document["run"]["status"] == "finished"
     assert document["run"]["config"] == {"x": 1}

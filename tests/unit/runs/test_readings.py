@@ -34,8 +34,8 @@ def test_curves_histograms_and_losses(tmp_path: Path) -> None:
     tap = view.taps["in.a"]
     assert view.main_figures(tap) == [ReadingFigure("mean", "Mean")]
     assert (tap.steps["mean"], tap.curves["mean"]) == ([0, 10], [1.0, None])
-    log.append(EvaluationEvent(design="d", seed=0, step=10, accuracy=0.5, loss=1.0))
-    log.append(EvaluationEvent(design="other", seed=0, step=10, accuracy=0.9, loss=1.0))
+    log.append(EvaluationEvent(design="d", seed=0, step=10, value=0.5, loss=1.0))
+    log.append(EvaluationEvent(design="other", seed=0, step=10, value=0.9, loss=1.0))
     read(log, 20, "distribution", values={}, histogram={"edges": [0, 1, 2], "counts": [3, 4]})
     log.append(InstrumentAnswer(stream="s", command="c", ok=True, step=15, message="done"))
     log.append(InstrumentLosses(stream="s", step=20, lost_packets=2,
@@ -45,7 +45,7 @@ def test_curves_histograms_and_losses(tmp_path: Path) -> None:
     assert tap.histogram == {"edges": [0, 1, 2], "counts": [3, 4], "step": 20}
     assert (tap.frames, tap.dropped, tap.missing, tap.torn) == (3, 4, 5, 1)
     assert tap.seen == ["summary", "distribution"]
-    assert view.accuracy == [(10, 0.5)]
+    assert view.evaluations == [(10, 0.5)]
     assert view.losses["lost_packets"] == 2
     assert (view.step, view.ended, len(view.answers)) == (20, False, 1)
     log.append(InstrumentEnded(stream="s"))

@@ -24,7 +24,7 @@ def read(run):
 def test_a_run_records_where_it_comes_from(tmp_path):
     run = create_run(tmp_path / "deep" / "runs", "evaluate", {"design": "bf16-systolic", "sizes": (1, 2)}, seed=3)
     record = read(run)
-    assert record["schema"] == 1
+    assert record["schema"] == 2
     assert record["kind"] == "evaluate"
     assert record["config"] == {"design": "bf16-systolic", "sizes": [1, 2]}
     assert len(record["config_hash"]) == 64
@@ -50,9 +50,7 @@ def test_runs_of_the_same_second_do_not_meet(tmp_path, monkeypatch):
 
 def test_a_block_that_ends_well_is_finished(tmp_path):
     with create_run(tmp_path, "evaluate", {}, seed=0) as run:
-        run.record(
-            EvaluationEvent(design="a", seed=0, step=10, samples=320, updates=10, accuracy=0.5, loss=float("nan"))
-        )
+        run.record(EvaluationEvent(design="a", seed=0, step=10, samples=320, updates=10, value=0.5, loss=float("nan")))
         report = run.write_file("report.html", "<p>")
     record = read(run)
     assert record["status"] == "finished"
@@ -61,7 +59,7 @@ def test_a_block_that_ends_well_is_finished(tmp_path):
     event = json.loads((run.path / "events.jsonl").read_text())
     assert event.pop("time").endswith("Z")
     counts = {"step": 10, "samples": 320, "updates": 10}
-    assert event == {"event": "evaluation", "design": "a", "seed": 0, **counts, "accuracy": 0.5, "loss": None}
+    assert event == {"event": "evaluation", "design": "a", "seed": 0, **counts, "value": 0.5, "loss": None}
 
 
 @pytest.mark.parametrize(

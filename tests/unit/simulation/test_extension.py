@@ -101,7 +101,7 @@ def test_it_is_listed_beside_the_kinds_of_the_package(presilicon) -> None:
 
 def test_it_prices_a_step(presilicon) -> None:
     arguments = ["simulate", "toy.toml", "--workload", "digits-mlp", "--set", "machine.flops_s=1e9", "--json"]
-    cost = json.loads(presilicon(*arguments))
+    (cost,) = json.loads(presilicon(*arguments))["designs"]
     flops = sum(op["flops"] for op in cost["ops"])
     assert cost["time_s"] == pytest.approx(flops / 1e9)
     assert cost["energy_by_component_j"] == {"rate": pytest.approx(flops * 1e-12)}

@@ -16,7 +16,7 @@ def seeds_of(times: dict[int, float | None] | list[float | None], prints: str = 
     return [
         SeedResult(
             seed=seed, steps_to_accuracy=time, time_to_accuracy_s=time,
-            energy_to_accuracy_j=None if time is None else 10 * time, accuracy=1.0, steps=1, ending="target", curve=(),
+            energy_to_accuracy_j=None if time is None else 10 * time, value=1.0, steps=1, ending="target", curve=(),
             fingerprint=prints,
         )
         for seed, time in items

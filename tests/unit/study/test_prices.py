@@ -20,11 +20,11 @@ def price_of(facts: StepFacts) -> Cost:
 
 def test_time_to_accuracy_is_a_sum_over_steps_not_a_product() -> None:
     points = tuple(
-        Evaluation(step=step, samples=step, updates=step, accuracy=a, loss=0.0)
+        Evaluation(step=step, samples=step, updates=step, value=a, loss=0.0)
         for step, a in [(2, 0.5), (4, 0.9), (6, 0.95)]
     )
     runs = (FactsRun(StepFacts(), 1), FactsRun(SKIPPED, 3), FactsRun(StepFacts(), 2))
-    trace = Trace(seed=3, losses=(0.0,) * 6, runs=runs, evaluations=points, test_accuracy=0.9, ending="target")
+    trace = Trace(seed=3, losses=(0.0,) * 6, runs=runs, evaluations=points, test_value=0.9, ending="target")
     asked = []
 
     def price_step(facts: StepFacts) -> Cost:
@@ -56,8 +56,8 @@ def test_a_long_trace_prices_each_kind_of_step_once() -> None:
         StepFacts(layers=tuple(structs.replace(f, density=f.density + 1e-4) for f in facts.layers)) for facts in kinds
     ]
     runs = tuple(FactsRun((kinds if step % 16 < 8 else near)[step % 8], 1) for step in range(10_000))
-    ends = (Evaluation(step=10_000, samples=10_000, updates=10_000, accuracy=1.0, loss=0.0),)
-    trace = Trace(seed=0, losses=(0.0,) * 10_000, runs=runs, evaluations=ends, test_accuracy=1.0, ending="target")
+    ends = (Evaluation(step=10_000, samples=10_000, updates=10_000, value=1.0, loss=0.0),)
+    trace = Trace(seed=0, losses=(0.0,) * 10_000, runs=runs, evaluations=ends, test_value=1.0, ending="target")
     asked = []
 
     def price_step(facts: StepFacts) -> Cost:
@@ -71,11 +71,11 @@ def test_a_long_trace_prices_each_kind_of_step_once() -> None:
 
 def test_a_crossing_inside_a_step_costs_its_share_of_the_step() -> None:
     points = tuple(
-        Evaluation(step=step, samples=8 * step, updates=3 * step, accuracy=a, loss=0.0)
+        Evaluation(step=step, samples=8 * step, updates=3 * step, value=a, loss=0.0)
         for step, a in [(2, 0.5), (5, 0.75), (8, 1.0)]
     )
     runs = (FactsRun(StepFacts(), 3), FactsRun(SKIPPED, 5))
-    trace = Trace(seed=3, losses=(0.0,) * 8, runs=runs, evaluations=points, test_accuracy=0.9, ending="target")
+    trace = Trace(seed=3, losses=(0.0,) * 8, runs=runs, evaluations=points, test_value=0.9, ending="target")
     seed = price_trace(trace, price_of, target=0.875, sustain=1, milestones=(0.625, 0.5))
     assert (seed.steps_to_accuracy, seed.samples_to_accuracy, seed.updates_to_accuracy) == (6.5, 52, 19.5)
     assert seed.time_to_accuracy_s == 3 * 2 + 3.5 * 1
@@ -118,7 +118,7 @@ def test_a_step_costs_what_its_own_densities_cost(zeros) -> None:
         ]
         facts = StepFacts(layers=(layer,), products=() if zeros == "weights" else tuple(shares))
         trace = Trace(
-            seed=0, losses=(1.0,), runs=(FactsRun(facts, 1),), evaluations=(), test_accuracy=0.9, ending="budget"
+            seed=0, losses=(1.0,), runs=(FactsRun(facts, 1),), evaluations=(), test_value=0.9, ending="budget"
         )
         found = price_trace(trace, StepPrices(graph, design), target=0.9, sustain=1)
         exact = simulate(graph(), design, facts)

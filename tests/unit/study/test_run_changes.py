@@ -29,7 +29,7 @@ def result(name, steps, factor=1.0):
             steps_to_accuracy=count,
             time_to_accuracy_s=None if count is None else count * factor,
             energy_to_accuracy_j=None if count is None else count * 2.0,
-            accuracy=0.9,
+            value=0.9,
             steps=100,
             ending="target",
             curve=(),
@@ -39,7 +39,7 @@ def result(name, steps, factor=1.0):
     unknown = Interval(None, None, None)
     return Result(
         name=name, workload="w", target=0.9, steps_to_accuracy=unknown, time_to_accuracy_s=unknown,
-        energy_to_accuracy_j=unknown, reached="", accuracy=0.9, time_per_step_s=factor, energy_per_step_j=2.0,
+        energy_to_accuracy_j=unknown, reached="", value=0.9, time_per_step_s=factor, energy_per_step_j=2.0,
         memory_bytes=1.0, area_mm2=None, seeds=seeds, provenance={},
     )  # fmt: skip
 

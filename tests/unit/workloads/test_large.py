@@ -87,8 +87,8 @@ def test_the_table_is_learned_to_its_target_where_lower_is_better() -> None:
     workload = load_workload("diabetes-mlp")
     trace = train(workload, Numerics(), seed=0)
     assert trace.ending == "target"
-    assert all(point.accuracy <= 0.65 for point in trace.evaluations[-3:])
-    assert trace.evaluations[0].accuracy > 0.65
+    assert all(point.value <= 0.65 for point in trace.evaluations[-3:])
+    assert trace.evaluations[0].value > 0.65
 
 
 @pytest.fixture
@@ -154,7 +154,5 @@ def test_a_smaller_transformer_learns_the_source(few_files: tuple[Path, ...]) ->
     smaller = partial(workload.model, layers=1, width=24, heads=2)  # type: ignore[arg-type]
     workload = replace(workload, model=smaller, batch_size=2, max_steps=2, evaluate_every=1, sustain=1)
     trace = train(workload, Numerics(), seed=0)
-    assert trace.evaluations[0].accuracy == pytest.approx(
-        torch.tensor(trace.evaluations[0].loss).exp().item(), rel=1e-4
-    )
+    assert trace.evaluations[0].value == pytest.approx(torch.tensor(trace.evaluations[0].loss).exp().item(), rel=1e-4)
     assert trace.evaluations[-1].loss < trace.evaluations[0].loss

@@ -360,9 +360,9 @@ class Training:
             runs.append(FactsRun(facts, 1))
 
     def _evaluate(self, step: int) -> None:
-        accuracy, loss = self._measure(self._validation, f"validation/{step}")
+        value, loss = self._measure(self._validation, f"validation/{step}")
         samples, updates = self._counts.samples, self._counts.updates
-        point = Evaluation(step=step, samples=samples, updates=updates, accuracy=accuracy, loss=loss)
+        point = Evaluation(step=step, samples=samples, updates=updates, value=value, loss=loss)
         self._progress.evaluations.append(point)
         if self._on_evaluation is not None:
             self._on_evaluation(point)
@@ -375,14 +375,14 @@ class Training:
     def _target_is_held(self) -> bool:
         latest = reversed(self._progress.evaluations)
         reaches = self._workload.measure.reaches
-        held = list(takewhile(lambda point: reaches(point.accuracy, self._target), latest))
+        held = list(takewhile(lambda point: reaches(point.value, self._target), latest))
         return len(held) >= self._workload.sustain
 
     def _hopeless(self) -> str | None:
         workload = self._workload
         if not workload.stop_hopeless:
             return None
-        values = [point.accuracy for point in self._progress.evaluations]
+        values = [point.value for point in self._progress.evaluations]
         # A step of a grown batch may be longer than the interval of evaluations.
         in_budget = round(len(values) * workload.max_steps * workload.batch_size / self._counts.samples)
         return hopeless_reason(values, self._target, in_budget, workload.measure.direction)
@@ -395,7 +395,7 @@ class Training:
             losses=tuple(losses),
             runs=tuple(runs),
             evaluations=tuple(evaluations),
-            test_accuracy=self._measure(self._test, "test")[0],
+            test_value=self._measure(self._test, "test")[0],
             ending=ending,
             findings=tuple(self._diagnosis.findings),
             shares=tuple(shares),

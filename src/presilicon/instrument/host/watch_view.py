@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from presilicon.records import PointMeasure
 from presilicon.runs import StreamView, TapView, Watcher, starved
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+_ACCURACY = PointMeasure()
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -57,8 +59,10 @@ def _sum(counts: Sequence[float], index: int, width: int) -> float:
     return sum(counts[index * len(counts) // size : (index + 1) * len(counts) // size])
 
 
-def render_watch(watcher: Watcher, *, name: str, status: str, width: int = 100) -> "RenderableType":
-    """The whole view as a rich renderable."""
+def render_watch(
+    watcher: Watcher, *, name: str, status: str, width: int = 100, measure: PointMeasure = _ACCURACY
+) -> "RenderableType":
+    """The whole view as a rich renderable; `measure` is the metric of the trainings."""
     from rich.console import Group
     from rich.text import Text
 
@@ -66,11 +70,11 @@ def render_watch(watcher: Watcher, *, name: str, status: str, width: int = 100) 
     if not watcher.streams:
         parts.append(Text("no instrument has shown anything yet"))
     for view in watcher.streams.values():
-        parts += _stream(view, width, is_running=status == "running")
+        parts += _stream(view, width, measure, is_running=status == "running")
     return Group(*parts)
 
 
-def _stream(view: StreamView, width: int, *, is_running: bool) -> list[Any]:
+def _stream(view: StreamView, width: int, measure: PointMeasure, *, is_running: bool) -> list[Any]:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -79,10 +83,10 @@ def _stream(view: StreamView, width: int, *, is_running: bool) -> list[Any]:
     state = "live" if is_live else "ended" if view.ended and not view.broken_off else "broken off"
     address = f", stream at {view.address}" if view.address and is_live else ""
     parts: list[Any] = [Text(f"\n{view.design}, seed {view.seed} ({state}), step {view.step}{address}")]
-    if view.accuracy:
-        values = [accuracy for _, accuracy in view.accuracy]
-        shown = "-" if values[-1] is None else f"{values[-1]:.1%}"
-        parts.append(Text(f"accuracy  {sparkline(values, max(10, width - 30))}  {shown}"))
+    if view.evaluations:
+        values = [value for _, value in view.evaluations]
+        shown = "-" if values[-1] is None else f"{values[-1]:.1%}" if measure.is_fraction else f"{values[-1]:.4g}"
+        parts.append(Text(f"{measure.name}  {sparkline(values, max(10, width - 30))}  {shown}"))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, width=width)
     for title in ("tap", "aggregation", "figure", "now", "course"):
         table.add_column(title, no_wrap=title != "tap", justify="right" if title == "now" else "left")

@@ -34,7 +34,7 @@ def median_curve(result: Result) -> tuple[CurvePoint, ...]:
             CurvePoint(
                 step=step,
                 samples=points[0].samples,
-                accuracy=metric_median([_last_point(seed, step).accuracy for seed in seeds], result.better),
+                value=metric_median([_last_point(seed, step).value for seed in seeds], result.direction),
                 time_s=median(point.time_s for point in points),
                 energy_j=median(point.energy_j for point in points),
             )
@@ -50,7 +50,7 @@ def _last_point(seed: SeedResult, step: int) -> CurvePoint:
 def thin(curve: tuple[CurvePoint, ...], limit: int) -> tuple[CurvePoint, ...]:
     """At most about `limit` evenly spaced points of a curve, including the first and the last.
 
-    >>> points = tuple(CurvePoint(step=s, accuracy=0, time_s=0, energy_j=0) for s in range(100))
+    >>> points = tuple(CurvePoint(step=s, value=0, time_s=0, energy_j=0) for s in range(100))
     >>> [point.step for point in thin(points, 4)]
     [0, 33, 66, 99]
     """
@@ -66,7 +66,7 @@ def chart_data(designs: Sequence[Result]) -> dict[str, Any]:
         "counted": counted,
         "metric": metric_of(designs),
         "fraction": all(result.metric_is_fraction for result in designs),
-        "rising": all(result.better == "higher" for result in designs),
+        "rising": all(result.direction == "higher" for result in designs),
         "targets": sorted({result.target for result in designs}),
         "axes": [
             {"index": 0, "label": f"training {'samples' if counted else 'steps'}", "scales": _scales(COUNTS[:1])},
@@ -102,8 +102,8 @@ def _points(curve: tuple[CurvePoint, ...], counted: bool) -> list[list[float]]:
     return [
         [
             (point.samples if counted else point.step) or 0,
-            *(float(f"{value:.5g}") for value in (point.accuracy or 0.0, point.time_s, point.energy_j)),
+            *(float(f"{value:.5g}") for value in (point.value or 0.0, point.time_s, point.energy_j)),
         ]
         for point in thin(curve, _DRAWN_POINTS)
-        if point.accuracy is not None
+        if point.value is not None
     ]

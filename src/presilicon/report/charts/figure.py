@@ -110,13 +110,13 @@ def _draw_curves(axes: Any, designs: Sequence[Result]) -> None:
     axes.set_xlabel(f"simulated time ({_unit(scale)})", loc="right")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}%" if percent == 100 else f"{value:g}")
     axes.set_xlim(left=0)
-    if percent == 100 and designs[0].better == "higher":
+    if percent == 100 and designs[0].direction == "higher":
         axes.set_ylim(top=100.5)
     axes.grid(axis="y", color=_LINE, linewidth=0.6, alpha=0.7)
     axes.set_axisbelow(True)
     axes.tick_params(length=0)
     axes.legend(
-        loc="lower right" if designs[0].better == "higher" else "upper right",
+        loc="lower right" if designs[0].direction == "higher" else "upper right",
         frameon=False,
         ncols=1 if len(designs) < 6 else 2,
     )
@@ -155,8 +155,8 @@ def _draw_bars(axes: Any, designs: tuple[Result, ...], measure: Measure, *, name
 
 
 def _xy(curve: Sequence[Any], scale: Scale, percent: int) -> tuple[list[float], list[float]]:
-    points = [point for point in curve if point.accuracy is not None]
-    return [scale.apply(point.time_s) for point in points], [percent * point.accuracy for point in points]
+    points = [point for point in curve if point.value is not None]
+    return [scale.apply(point.time_s) for point in points], [percent * point.value for point in points]
 
 
 def _unit(scale: Scale) -> str:

@@ -177,7 +177,7 @@ def _seeds(designs: Sequence[Result]) -> str:
                 NEVER if seed.steps_to_accuracy is None else format_count(seed.steps_to_accuracy),
                 NEVER if seed.time_to_accuracy_s is None else format_seconds(seed.time_to_accuracy_s),
                 NEVER if seed.energy_to_accuracy_j is None else format_joules(seed.energy_to_accuracy_j),
-                format_metric(seed.accuracy, result),
+                format_metric(seed.value, result),
                 format_count(seed.steps),
                 seed.ending,
                 ("" if seed.steps_to_accuracy else explain(first_finding(seed.findings), seed.reason)) or "-",
@@ -195,7 +195,7 @@ def _curves(designs: Sequence[Result]) -> str:
             result.name,
             [
                 format_count(point.step),
-                format_metric(point.accuracy, result),
+                format_metric(point.value, result),
                 format_seconds(point.time_s),
                 format_joules(point.energy_j),
             ],

@@ -9,11 +9,12 @@ import msgspec
 from presilicon.records import Result
 
 _LABELS = {
-    "accuracy": "Test accuracy",
+    "accuracy": "Test accuracy",  # in results of schema 1
     "config_hash": "Configuration",
     "crossing": "Arrival",
     "design": "Design file",
     "energy": "Energy figures",
+    "value": "Metric at the end",
 }
 _LONG_TEXT = 24
 _MANY_ITEMS = 8

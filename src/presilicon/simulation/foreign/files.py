@@ -122,9 +122,12 @@ def _read_json(path: Path, text: str, clock_ghz: float | None) -> ForeignTimes:
         raise ConfigError(f"{path}: not valid JSON: nested too deeply") from None
     if isinstance(document, list) or "traceEvents" in document:
         return read_profile(path, document if isinstance(document, list) else document["traceEvents"])
+    is_ours = "schema" in document  # our own documents have one, and many other keys
+    if is_ours and "designs" in document:
+        document = _only_design(path, document["designs"])
     if "step" in document and "ops" in document:
         raise ConfigError(f'{path}: "step" is the whole step; give it alone, or give "ops"')
-    if "schema" not in document:  # our own documents have one, and many other keys
+    if not is_ours:
         _refuse_unknown(str(path), document, ("ops", "step"), ("ops", "step"))
     if isinstance(document.get("step"), dict):
         _refuse_unknown(f"{path} $.step", document["step"], _COLUMNS[1:], _COLUMNS[1:])
@@ -139,6 +142,16 @@ def _read_json(path: Path, text: str, clock_ghz: float | None) -> ForeignTimes:
         _refuse_unknown(f"{path} $.ops[{number}]", op, _OP_KEYS, _COLUMNS)
     rows = [(f"{path} $.ops[{number}]", {"op": op.get("name"), **op}) for number, op in enumerate(ops)]
     return _own(path, rows, clock_ghz)
+
+
+def _only_design(path: Path, designs: Any) -> dict[str, Any]:
+    """The step of the one design in a document of `simulate --json`; before schema 2 it was the document itself."""
+    if not isinstance(designs, list) or not all(isinstance(design, dict) for design in designs) or not designs:
+        raise ConfigError(f"{path} $.designs: expected the step of one design, as `presilicon simulate --json` writes")
+    if len(designs) > 1:
+        names = ", ".join(str(design.get("design"))[:60] for design in designs)
+        raise ConfigError(f"{path} $.designs: times of {len(designs)} designs ({names}): give the step of one design")
+    return designs[0]  # type: ignore[no-any-return]
 
 
 def _refuse_unknown(place: str, keys: Iterable[str], known: Collection[str], proposed: Iterable[str]) -> None:

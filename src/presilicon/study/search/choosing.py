@@ -377,7 +377,7 @@ def _named_apart(trained: Sequence[TrainedPoint]) -> list[TrainedPoint]:
 
 def _final(trace: Trace, count: int, better: Direction) -> float:
     """The median of the last evaluations, as many as must hold the target; one that is no number is the worst."""
-    values = [ranked(point.accuracy, better) for point in trace.evaluations[-count:]]
+    values = [ranked(point.value, better) for point in trace.evaluations[-count:]]
     return median(values) if values else ranked(None, better)
 
 

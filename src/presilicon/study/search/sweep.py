@@ -29,6 +29,7 @@ from presilicon.runs import (
     list_runs,
     load_run,
     make_labels,
+    present_comparison,
     versions,
     write_labels,
 )
@@ -165,7 +166,10 @@ def read_sweep(path: Path, study: StudyFile) -> SweepResult:
 def read_recommendation(path: Path) -> Recommendation | None:
     """The recommendation in a study's directory, if there is one."""
     try:
-        return msgspec.json.decode((path / RECOMMENDATION_FILE).read_bytes(), type=Recommendation)
+        plain = msgspec.json.decode((path / RECOMMENDATION_FILE).read_bytes(), type=dict[str, Any])
+        if isinstance(plain.get("comparison"), dict):
+            plain["comparison"] = present_comparison(plain["comparison"])
+        return msgspec.convert(plain, Recommendation)
     except (OSError, msgspec.MsgspecError):
         return None
 
@@ -287,7 +291,7 @@ def _result(
         record.key
         for name in study.workloads
         for record in pareto_front(
-            [record for record in feasible if record.workload == name], study.front_metrics, measures[name].better
+            [record for record in feasible if record.workload == name], study.front_metrics, measures[name].direction
         )
     ]
     return SweepResult(

@@ -155,7 +155,7 @@ def trained_record(point: Point, simulated: PointRecord, result: Result, run: st
         "energy_per_step_j": result.energy_per_step_j,
         "power_w": result.energy_per_step_j / result.time_per_step_s if result.time_per_step_s else None,
         "memory_bytes": result.memory_bytes,
-        "accuracy": result.accuracy,
+        "accuracy": result.value,
         "steps": result.steps_to_accuracy.median,
         "time_s": result.time_to_accuracy_s.median,
         "energy_j": result.energy_to_accuracy_j.median,

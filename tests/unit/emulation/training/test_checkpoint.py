@@ -195,7 +195,7 @@ def test_no_flipped_bit_is_accepted(tmp_path: Path) -> None:
     file = tmp_path / "seed.safetensors"
     torch.manual_seed(0)
     model = nn.Linear(8, 8)
-    progress = Progress([1.0, 2.0], [], [Evaluation(step=2, samples=4, updates=2, accuracy=0.5, loss=1.0)], [])
+    progress = Progress([1.0, 2.0], [], [Evaluation(step=2, samples=4, updates=2, value=0.5, loss=1.0)], [])
     SavedRun(Checkpoint(file), OF).write_progress(progress, {"model": ModelState(model), "hook0": Counting()})
     draw = random.Random(0)
     for path in (file, *tmp_path.glob("*.history")):

@@ -43,13 +43,13 @@ def test_float16_without_a_loss_scale_underflows_and_the_layer_and_role_are_name
     found = find(trace, "underflow")
     assert (found.layer, found.role, found.bug) == ("output", "error", "conceptual")
     assert found.share == 1.0
-    assert trace.evaluations[-1].accuracy < 0.2
+    assert trace.evaluations[-1].value < 0.2
     assert {(each.step, each.underflow) for each in trace.shares if each.role == "error"} == {(0, 1.0), (50, 1.0)}
 
 
 def test_a_dynamic_loss_scale_lifts_it() -> None:
     trace = run(replace(SMALL, max_steps=200), FLOAT16, kind="dynamic", initial=2.0**20)
-    assert trace.evaluations[-1].accuracy > 0.8
+    assert trace.evaluations[-1].value > 0.8
     assert not [finding for finding in trace.findings if finding.step == 0]
 
 

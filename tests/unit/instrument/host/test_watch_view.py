@@ -16,6 +16,7 @@ from presilicon.records import (
     InstrumentReading,
     InstrumentStarted,
     InstrumentWarning,
+    PointMeasure,
 )
 from presilicon.runs import EventLog, watch_run
 
@@ -38,7 +39,7 @@ def test_a_tap_with_curves_a_histogram_and_losses(tmp_path: Path) -> None:
         edges, counts = [float("-inf"), 0.5, 2.0, float("inf")], [1, 5, 2]
         log.append(InstrumentReading(stream="s", step=step, tap="in.a", aggregation="norm_check", values=values,
                    histogram={"edges": edges, "counts": counts}))  # fmt: skip
-    log.append(EvaluationEvent(design="d", seed=3, step=70, accuracy=0.25, loss=1.0))
+    log.append(EvaluationEvent(design="d", seed=3, step=70, value=0.25, loss=1.0))
     account = {"delivered": 8, "dropped": 7, "missing": 63, "torn": 1}
     log.append(InstrumentLosses(stream="s", step=70, lost_packets=2, bad_packets=3, skipped_bytes=40,
                taps={"in.a": account}))  # fmt: skip
@@ -57,6 +58,18 @@ def test_a_tap_with_curves_a_histogram_and_losses(tmp_path: Path) -> None:
     assert "step 42: refused: no such thing" in text
     assert max(map(len, text.splitlines())) <= 100
     assert shown(tmp_path, 60)
+
+
+def test_the_metric_is_shown_by_its_name(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    log.append(InstrumentStarted(stream="s", design="d", seed=3, taps=[]))
+    log.append(EvaluationEvent(design="d", seed=3, step=70, value=12.345))
+    file = StringIO()
+    measure = PointMeasure("perplexity", "lower", False)
+    Console(file=file).print(render_watch(watch_run(tmp_path), name="run", status="running", measure=measure))
+    assert "perplexity  " in file.getvalue()
+    assert "12.35\n" in file.getvalue()
+    assert "%" not in file.getvalue()
 
 
 def test_a_stream_that_was_broken_off_is_not_live(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from presilicon.report.charts.curves import median_curve
 
 
 def seed_of(result, points):
-    curve = tuple(CurvePoint(step=s, accuracy=a, time_s=s * 1.0, energy_j=s * 2.0) for s, a in points)
+    curve = tuple(CurvePoint(step=s, value=a, time_s=s * 1.0, energy_j=s * 2.0) for s, a in points)
     return msgspec.structs.replace(result.seeds[0], curve=curve)
 
 
@@ -16,7 +16,7 @@ def curve_of(comparison, *seeds):
 
 def test_the_median_of_each_step(comparison):
     curve = curve_of(comparison, [(10, 0.1), (20, 0.2)], [(10, 0.3), (20, 0.4)], [(10, 0.8), (20, 0.9)])
-    assert [(point.step, point.accuracy, point.time_s) for point in curve] == [(10, 0.3, 10.0), (20, 0.4, 20.0)]
+    assert [(point.step, point.value, point.time_s) for point in curve] == [(10, 0.3, 10.0), (20, 0.4, 20.0)]
 
 
 def test_a_single_seed_is_its_own_median(comparison):
@@ -27,7 +27,7 @@ def test_a_single_seed_is_its_own_median(comparison):
 
 def test_a_seed_that_stopped_counts_with_its_last_accuracy(comparison):
     curve = curve_of(comparison, [(10, 0.97)], [(10, 0.5), (20, 0.6)], [(10, 0.4), (20, 0.5)])
-    assert [point.accuracy for point in curve] == [0.5, 0.6]
+    assert [point.value for point in curve] == [0.5, 0.6]
 
 
 def test_it_ends_when_most_seeds_have_stopped(comparison):

@@ -68,9 +68,30 @@ def test_a_whole_step_is_divided_as_our_times_are(linear_step, tmp_path) -> None
 def test_our_own_output_can_stand_in(linear_step, tmp_path) -> None:
     other = simulate(linear_step(), load_design("fp32-systolic"))
     path = tmp_path / "other.json"
-    path.write_bytes(msgspec.json.encode({"schema": 1, "ops": other.ops[:5]}))
-    _, theirs, _ = put(linear_step(), path)
-    assert [op.time_s for op in theirs.ops[:5]] == [op.time_s for op in other.ops[:5]]
+    step = {"design": "fp32-systolic", "ops": other.ops[:5]}
+    for document in ({"schema": 2, "designs": [step], "remarks": []}, {"schema": 1} | step):
+        path.write_bytes(msgspec.json.encode(document))
+        _, theirs, _ = put(linear_step(), path)
+        assert [op.time_s for op in theirs.ops[:5]] == [op.time_s for op in other.ops[:5]]
+
+
+@pytest.mark.parametrize(
+    ("designs", "words"),
+    [
+        (
+            [{"design": "a", "ops": []}, {"design": "b", "ops": []}],
+            r"times of 2 designs \(a, b\): give the step of one",
+        ),
+        ([], r"\$\.designs: expected the step of one design"),
+        ({"design": "a"}, r"\$\.designs: expected the step of one design"),
+        ([{"design": "a", "gemm": {}, "time_s": 1.0}], 'expected {"ops"'),
+    ],
+)
+def test_our_own_output_must_be_the_step_of_one_design(designs, words, linear_step, tmp_path) -> None:
+    path = tmp_path / "ours.json"
+    path.write_bytes(msgspec.json.encode({"schema": 2, "designs": designs}))
+    with pytest.raises(ConfigError, match=words):
+        put(linear_step(), path)
 
 
 def test_the_report_of_the_real_scale_sim_gives_what_our_convention_does() -> None:

@@ -76,8 +76,8 @@ def test_the_recommendation_is_the_best_that_meets_the_limits(by, study, exhaust
 @pytest.mark.parametrize(("better", "worst"), [("higher", -inf), ("lower", inf)])
 def test_a_value_that_is_no_number_is_the_worst_wherever_it_stands(better, worst):
     def final(accuracies):
-        points = [Evaluation(step=1, samples=1, updates=1, accuracy=value, loss=0.0) for value in accuracies]
-        trace = Trace(seed=0, losses=(), runs=(), evaluations=tuple(points), test_accuracy=0.0, ending="budget")
+        points = [Evaluation(step=1, samples=1, updates=1, value=value, loss=0.0) for value in accuracies]
+        trace = Trace(seed=0, losses=(), runs=(), evaluations=tuple(points), test_value=0.0, ending="budget")
         return _final(trace, len(points), better)
 
     assert {final(order) for order in permutations((nan, 0.5, 0.7))} == {0.5 if better == "higher" else 0.7}
