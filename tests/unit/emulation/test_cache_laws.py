@@ -165,7 +165,7 @@ def same(one: list[Tensor], other: list[Tensor]) -> bool:
     return len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.filterwarnings("ignore:sums = \"tensor-core\"")
+@pytest.mark.filterwarnings('ignore:sums = "tensor-core"')
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 @pytest.mark.parametrize("name", NUMERICS)
 def test_without_its_memory_emulation_computes_the_same_bits(name: str, case, without_memory) -> None:
