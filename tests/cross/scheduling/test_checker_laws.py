@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter, defaultdict
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -9,9 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from oracles.schedule_judge import objections, peak_bytes, peak_w
+from presilicon.base import RunFailedError
 from presilicon.records import HostInput, Mode, Pool, Problem, Schedule, Started, Task, TensorMove
 from presilicon.scheduling.accounting import cost
-from presilicon.scheduling.checker import faults
+from presilicon.scheduling.checker import check, faults
 
 TICK_S = Fraction(1, 2**10)
 """A power of two, so that times are exact."""
@@ -46,7 +48,8 @@ def random_problem(draw: random.Random) -> Problem:
         for place in range(count)
     )  # fmt: skip
     inputs = tuple(
-        HostInput(bytes=4096, readers=tuple(sorted(draw.sample(range(count), 2)))) for _ in range(draw.randint(0, 2))
+        HostInput(bytes=draw.choice((4096, 16384)), readers=tuple(sorted(draw.sample(range(count), 2))))
+        for _ in range(draw.randint(0, 3))
     )
     return Problem(name="random", tasks=tasks, pools=pools, base_w=draw.choice((0.0, 8.0)), inputs=inputs,
                    links_queue=draw.random() < 0.8)  # fmt: skip
@@ -109,7 +112,7 @@ def random_schedule(problem: Problem, draw: random.Random) -> Schedule:
         arrivals.append(arrival)
     for number, data in enumerate(problem.inputs):
         for device in sorted({modes[reader].device for reader in data.readers}):
-            placing.move(number, data.bytes, device, "in", draw.choice((0, 0, 2)), from_host=True)
+            placing.move(number, data.bytes, device, "in", draw.choice((0, 2, 8)), from_host=True)
     return Schedule(solver="random", started=tuple(started), moves=tuple(placing.moves))
 
 
@@ -213,6 +216,8 @@ def test_the_checker_agrees_with_a_judge_that_goes_tick_by_tick(first: int) -> N
             judged = objections(changed, spoilt, TICK_S, cap_w=cap, limit_s=limit)
             found = faults(changed, spoilt, cap_w=cap, limit_s=limit)
             assert bool(found) is bool(judged), (seed, kind, judged, found)
+            with pytest.raises(RunFailedError, match="of solver random is wrong") if judged else nullcontext():
+                check(changed, spoilt, cap_w=cap, limit_s=limit)
             noticed.update([kind] if judged else [])
     assert set(noticed) == set(SPOILT)
 
@@ -228,3 +233,5 @@ def test_what_is_claimed_of_a_schedule_is_computed_again() -> None:
             wrong = replace(claimed, **{name: getattr(claimed, name) * factor})
             [message] = faults(problem, schedule, claimed=wrong)
             assert name.split("_")[0] in message
+            with pytest.raises(RunFailedError, match="is claimed to be"):
+                check(problem, schedule, claimed=wrong)

@@ -136,9 +136,9 @@ def without_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 def bits(
-    case: Callable[[Net, Tensor], Tensor], numerics: Numerics, *, evaluations: int = 0
+    case: Callable[[Net, Tensor], Tensor], numerics: Numerics, *, evaluations: int = 0, larger: float = 1.0
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Results, gradients and weights of three training steps; and results of evaluations of each step's batch."""
+    """Results, gradients and weights of three training steps; results of evaluations of each batch times `larger`."""
     model = ps.emulate_(Net(case), numerics, seed=3)
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
     draw, trained, evaluated = torch.Generator().manual_seed(1), [], []
@@ -152,7 +152,7 @@ def bits(
             trained += [leaf.grad.clone() for leaf in (x, *model.parameters()) if leaf.grad is not None]
         model.eval()
         with torch.no_grad():
-            evaluated += [model(x.detach()) for _ in range(evaluations)]
+            evaluated += [model(larger * x.detach()) for _ in range(evaluations)]
         model.train()
         optimizer.step()
         optimizer.zero_grad()
@@ -195,5 +195,5 @@ def test_evaluations_between_steps_change_no_bit_of_training_and_draw_numbers_of
 @pytest.mark.parametrize("name", ["delayed", "formats"])
 def test_an_evaluation_records_nothing_for_later_scales(name: str) -> None:
     alone, _ = bits(share, NUMERICS[name])
-    beside, _ = bits(share, NUMERICS[name], evaluations=3)
+    beside, _ = bits(share, NUMERICS[name], evaluations=3, larger=64.0)
     assert same(beside, alone)
