@@ -78,7 +78,8 @@ def _spell(value: Any) -> str:
         return f"{_spell(value.func)}({', '.join([*map(_spell, value.args), *keywords])})"
     if callable(value):
         module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "<")
-        if module.startswith("presilicon.workloads.") and "<" not in name:
+        is_bound = getattr(value, "__self__", None) is not None  # to something that its name does not tell
+        if module.startswith("presilicon.workloads.") and "<" not in name and not is_bound:
             return f"{module}:{name}"
     raise TypeError(f"{value!r} has no name in this package")
 
