@@ -57,7 +57,7 @@ def _outside(seeds: int) -> int:
 
 def _tail(seeds: int, outside: int) -> float:
     """The probability that at most that many of the seeds lie below the true median, each with 1/2."""
-    return sum(math.comb(seeds, below) for below in range(outside + 1)) / 2**seeds
+    return math.ldexp(sum(math.comb(seeds, below) for below in range(outside + 1)), -seeds)
 
 
 def reach_probability(arrived: int, seeds: int) -> Probability:
