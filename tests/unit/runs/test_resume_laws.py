@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from presilicon.records import DesignEvent, EvaluationEvent, ResultEvent
-from presilicon.runs import create_run, label_run, load_run, resume_run
+from presilicon.runs import create_run, export_run, label_run, load_run, resume_run
 from presilicon.runs.events import EventLog, read_result
 
 
@@ -51,3 +51,23 @@ def test_every_resume_is_recorded_whoever_looked_at_the_run_before(tmp_path) -> 
     assert times[0] > seen[0].record.created
     assert seen[-1].labels.tags == ("tag-1", "tag-2", "tag-3")
     assert (seen[-1].status, seen[-1].record.error) == ("finished", None)
+
+
+def test_a_table_of_evaluations_does_not_depend_on_the_order_in_which_they_came(tmp_path) -> None:
+    """Each training's rows follow its steps, and trainings keep the order in which they began."""
+    draw, tables = random.Random(0), set()
+    trainings = [("b", 0), ("a", 1), ("a", 0)]
+    first = [EvaluationEvent(design=design, seed=seed, step=10, accuracy=0.1) for design, seed in trainings]
+    later = [
+        EvaluationEvent(design=design, seed=seed, step=step, accuracy=step / 100)
+        for design, seed in trainings
+        for step in (20, 30, 40, 100)
+    ]
+    for _ in range(4):
+        draw.shuffle(later)
+        with create_run(tmp_path, "evaluate", {}, seed=0) as run:
+            run.log.extend([*first, *later])
+        tables.add(export_run(load_run(tmp_path, run.name), "csv"))
+    [table] = tables
+    rows = [tuple(row.split(",")[:3]) for row in table.splitlines()[1:]]
+    assert rows == [(design, str(seed), str(step)) for design, seed in trainings for step in (10, 20, 30, 40, 100)]
