@@ -39,12 +39,21 @@ class ImportGraph:
                     and not distances.update({importer: distances[known] + 1})]  # fmt: skip
         room, *folders = module.relative_to(self.root / "src" / "presilicon").with_suffix("").parts
 
-        def order(test: Path) -> tuple[bool, bool, bool, int, int, str]:
+        def order(test: Path) -> tuple[bool, bool, bool, bool, int, int, str]:
             parts = test.relative_to(self.root / "tests").with_suffix("").parts
             near = parts[1:-1] == (room, *folders[:-1])
             is_own = near and parts[-1].removeprefix("test_").startswith(module.stem)
             in_room = len(parts) > 2 and parts[1] == room
-            return not is_own, not near, not in_room, distances.get(test, FAR), test.stat().st_size, str(test)
+            is_law = parts[-1].endswith("_laws")  # catches a class of mistakes, soon
+            return (
+                not is_own,
+                not near,
+                not is_law,
+                not in_room,
+                distances.get(test, FAR),
+                test.stat().st_size,
+                str(test),
+            )
 
         tests = [test for test in self._trees if test.name.startswith("test_") and "gpu" not in test.parts]
         reached = [test for test in tests if test in distances or order(test)[:1] == (False,)]

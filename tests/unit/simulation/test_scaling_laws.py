@@ -74,11 +74,11 @@ def test_k_passes_take_k_times_the_cycles_in_which_cells_compute(seed: int) -> N
 @pytest.mark.parametrize("fusion", ["none", "ops"])
 def test_copies_of_a_memory_hold_and_carry_as_much_as_one_of_their_sum(per: str, fusion: str) -> None:
     """So twice the rows, with a copy each, are twice the capacity and twice the bandwidth."""
-    graph = capture(nn.Sequential(nn.Linear(96, 80), nn.ReLU(), nn.Linear(80, 48)), torch.empty(64, 96))
-    for rows, cols in ((8, 4), (16, 4), (16, 8)):
+    graph = capture(nn.Sequential(nn.Linear(48, 40), nn.ReLU(), nn.Linear(40, 24)), torch.empty(32, 48))
+    for rows, cols in ((8, 4), (16, 8)):
         copies = {"row": rows, "column": cols}[per]
-        many = f'{{name="inner", kib=2, banks=1, width_bits=16, per="{per}"}}'
-        one = f'{{name="inner", kib={2 * copies}, banks={copies}, width_bits=16}}'
+        many = f'{{name="inner", kib=0.5, banks=1, width_bits=16, per="{per}"}}'
+        one = f'{{name="inner", kib={copies / 2}, banks={copies}, width_bits=16}}'
         costs = [
             simulate(graph, load_design("bf16-systolic", [
                 f"machine.rows={rows}", f"machine.cols={cols}", f"machine.fusion={fusion}", "machine.objective=time",
