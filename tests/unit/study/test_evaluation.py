@@ -122,3 +122,8 @@ def test_checkpoints_go_where_they_are_asked_for_also_beside_a_recorded_run(tmp_
     restored: list[object] = []
     assert ps.evaluate("bf16-systolic", workload, seeds=2, checkpoints=folder, on_event=restored.append) == found
     assert sum(isinstance(event, SeedRestored) for event in restored) == 2
+
+
+def test_a_workload_that_cannot_travel_is_trained_where_it_is() -> None:
+    workload = replace(QUICK, target=0.2, max_steps=30, model=lambda: nn.Linear(64, 10))
+    assert ps.evaluate("bf16-systolic", workload, seeds=1, jobs=1).seeds[0].steps == 30
