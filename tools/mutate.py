@@ -201,7 +201,11 @@ def _forget(cache: Path) -> None:
 
 def changed_lines(root: Path, base: str) -> dict[str, set[int]]:
     """The lines of each source file that differ from where this branch left `base`."""
-    ancestor = subprocess.run(["git", "merge-base", base, "HEAD"], cwd=root, capture_output=True, text=True, check=True)
+    ancestor = subprocess.run(
+        ["git", "merge-base", base, "HEAD"], cwd=root, capture_output=True, text=True, check=False
+    )
+    if ancestor.returncode:
+        sys.exit(f"--base: this branch has nothing in common with {base}: {ancestor.stderr.strip()}")
     difference = subprocess.run(["git", "diff", "-U0", "--no-color", ancestor.stdout.strip(), "--", "src"], cwd=root,
                                 capture_output=True, text=True, check=True).stdout  # fmt: skip
     lines: dict[str, set[int]] = defaultdict(set)

@@ -161,3 +161,33 @@ def test_a_survivor_is_printed_and_a_noticed_mutant_says_how(tree, capsys) -> No
     assert "test_fails_anyway" not in printed
     assert printed.endswith("1 of 2 mutants noticed (50%)\n")
     assert {path: path.read_text() for path in before} == before
+
+
+def test_the_lines_that_a_branch_changed_are_those_of_its_files_as_they_are_now(tree) -> None:
+    path = tree / "src" / "presilicon" / "study" / "sums.py"
+    subprocess.run(["git", "checkout", "-qb", "branch"], cwd=tree, check=True)
+    path.write_text(path.read_text().replace("return max(p, q)", "larger = max(p, q)\n    return larger"))
+    assert mutate.changed_lines(tree, "main") == {"src/presilicon/study/sums.py": {6, 7}}
+    found = mutate.sites_in(["study"], mutate.changed_lines(tree, "main"))
+    assert [str(site) for sites in found.values() for site in sites] == ["src/presilicon/study/sums.py:6: min for max"]
+    with pytest.raises(SystemExit, match="nothing in common with nowhere"):
+        mutate.changed_lines(tree, "nowhere")
+
+
+def test_at_most_one_of_twenty_mutants_is_taken_for_equivalent(tree, capsys) -> None:
+    path = tree / "src" / "presilicon" / "study" / "sums.py"
+    path.write_text("".join(f"def f{number}(p, q):\n    return max(p, q)\n\n\n" for number in range(40)))
+    (tree / "equivalents.toml").write_text(
+        '[[equivalent]]\nfile = "study/sums.py"\nbefore = "return max(p, q)"\nafter = "return min(p, q)"\n'
+        'reason = "p is q"\n'
+    )
+    for count, excused in ((40, 2), (39, 1), (19, 0)):
+        assert mutate.main(["study/sums.py", "--count", str(count), "--list"]) == 0
+        assert capsys.readouterr().out.count("is equivalent: p is q") == excused
+
+
+def test_the_same_seed_draws_the_same_mutants_and_no_mutant_twice(tree) -> None:
+    sites = mutate.sites_in(["study"], None)
+    draws = [list(mutate.draw(sites, 9, seed)) for seed in (1, 1)]
+    assert draws[0] == draws[1]
+    assert len(set(draws[0])) == len(draws[0])
