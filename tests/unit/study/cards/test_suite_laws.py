@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from presilicon.study.cards.layers import Layer
 from presilicon.study.cards.suite import measuring_order, suite
 
 LAYERS = suite()
@@ -48,3 +49,26 @@ def test_every_layer_is_measured_once_and_those_of_one_kind_first() -> None:
     assert sorted(order) == list(range(len(LAYERS)))
     is_product = [LAYERS[place].is_product for place in order]
     assert is_product == sorted(is_product)
+
+
+def moved(name: str, shape: tuple[int, ...], **arguments: int) -> torch.Tensor:
+    numbers = torch.arange(float(torch.Size(shape).numel())).reshape(shape)
+    return Layer(name=name, arguments=arguments, shapes=(shape,)).build()(numbers)
+
+
+def test_windows_and_shuffles_move_every_number_to_its_place() -> None:
+    """Pixel by pixel and channel by channel, on numbers that are their own places."""
+    batch, height, width, channels, side = 2, 6, 4, 3, 2
+    windows = moved("windows", (batch, height, width, channels), side=side)
+    expected = [
+        [
+            [float(((b * height + row + y) * width + column + x) * channels + c) for c in range(channels)]
+            for y in range(side) for x in range(side)
+        ]
+        for b in range(batch) for row in range(0, height, side) for column in range(0, width, side)
+    ]  # fmt: skip
+    assert windows.tolist() == expected
+    groups, inside = 3, 2
+    shuffled = moved("shuffle", (2, groups * inside, 2, 2), groups=groups)
+    for place, came in enumerate(group * inside + member for member in range(inside) for group in range(groups)):
+        assert torch.equal(shuffled[:, place], torch.arange(48.0).reshape(2, 6, 2, 2)[:, came])
