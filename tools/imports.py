@@ -21,7 +21,8 @@ class ImportGraph:
     def __init__(self, root: Path) -> None:
         self.root = root
         files = [*(root / "src" / "presilicon").rglob("*.py"), *(root / "tests").rglob("*.py")]
-        self._trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(files)}
+        self._texts = {path: path.read_text(encoding="utf-8") for path in sorted(files)}
+        self._trees = {path: ast.parse(text) for path, text in self._texts.items()}
         self._modules = {self._module(path): path for path in self._trees}
         self._names = {self._module(path): self._imported(path) for path in self._trees if path.stem == "__init__"}
         self._importers: dict[Path, set[Path]] = defaultdict(set)
@@ -30,8 +31,12 @@ class ImportGraph:
                 for imported in self._imports(path, tree):
                     self._importers[imported].add(path)
 
-    def tests_of(self, path: str) -> list[str]:
-        """The test files that reach a module (a path from the root), nearest first; its own examples before them."""
+    def tests_of(self, path: str, function: str = "") -> list[str]:
+        """The test files that reach a module (a path from the root), nearest first; its own examples before them.
+
+        Tests of the room that name a `function` of the module come before others.
+        """
+        named = re.compile(rf"{function.strip('_')}\b") if function.strip("_") else None
         module = self.root / path
         distances, edge = {module: 0}, [module]
         while edge:
@@ -39,7 +44,7 @@ class ImportGraph:
                     and not distances.update({importer: distances[known] + 1})]  # fmt: skip
         room, *folders = module.relative_to(self.root / "src" / "presilicon").with_suffix("").parts
 
-        def order(test: Path) -> tuple[bool, bool, bool, bool, int, int, str]:
+        def order(test: Path) -> tuple[bool, bool, bool, bool, bool, int, int, str]:
             parts = test.relative_to(self.root / "tests").with_suffix("").parts
             near = parts[1:-1] == (room, *folders[:-1])
             is_own = near and parts[-1].removeprefix("test_").startswith(module.stem)
@@ -47,6 +52,7 @@ class ImportGraph:
             is_law = parts[-1].endswith("_laws")  # catches a class of mistakes, soon
             return (
                 not is_own,
+                not (in_room and named is not None and named.search(self._texts[test])),
                 not near,
                 not is_law,
                 not in_room,

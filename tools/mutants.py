@@ -93,6 +93,15 @@ def defaults_of(sources: Iterable[str]) -> Defaults:
     return {name: frozenset(optional[name] - required[name]) for name in {*optional, *required}}
 
 
+def function_at(source: str, line: int) -> str:
+    """The name of the innermost function around a line; empty outside of all."""
+    functions = [
+        node for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or 0)
+    ]  # fmt: skip
+    return max(functions, key=lambda node: node.lineno).name if functions else ""
+
+
 def mutants_of(source: str, defaults: Defaults, lines: Iterable[int] | None = None) -> dict[str, list[Mutant]]:
     """The mutants of a source by kind, in the order of the text; those that begin on `lines`, if any are given.
 

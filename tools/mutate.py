@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
 from imports import ImportGraph
-from mutants import Mutant, defaults_of, mutants_of
+from mutants import Mutant, defaults_of, function_at, mutants_of
 
 ROOT = Path(__file__).parents[1]
 EQUIVALENTS = Path(__file__).with_name("equivalents.toml")
@@ -105,7 +105,7 @@ class Tree:
         """Run the tests of a module with a mutant in it."""
         file, started = self.folder / site.path, time.monotonic()
         source = file.read_text(encoding="utf-8")
-        tests = self.graph.tests_of(site.path)
+        tests = self.graph.tests_of(site.path, function_at(site.source, site.mutant.line))
         first, second = GROUPS
         groups = [tests[:first], tests[first : first + second], tests[first + second :]]
         ran_out = False

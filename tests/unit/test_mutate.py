@@ -147,6 +147,20 @@ def test_tests_come_nearest_first_and_through_a_rooms_init(tree) -> None:
     assert graph.tests_of("src/presilicon/study/rates.py") == ["tests/unit/study/test_rates.py"]
 
 
+def test_tests_that_name_the_function_come_before_others_of_the_room(tree) -> None:
+    folder = tree / "tests" / "unit" / "study"
+    for name, function in (("aa", "total"), ("zz", "worst")):
+        (folder / f"test_{name}.py").write_text(f"from presilicon.study import {function}\n")
+    graph = imports.ImportGraph(tree)
+    orders = [graph.tests_of("src/presilicon/study/sums.py", name) for name in ("total", "_worst")]
+    assert [[Path(test).stem for test in order[:2]] for order in orders] == [
+        ["test_sums", "test_aa"], ["test_sums", "test_zz"],
+    ]  # fmt: skip
+    assert sorted(orders[0]) == sorted(orders[1])
+    source = "a = 1\n\n\ndef outer():\n    def inner():\n        return 1\n    return 2\n"
+    assert [mutants.function_at(source, line) for line in (1, 4, 6, 7)] == ["", "outer", "inner", "outer"]
+
+
 def test_a_survivor_is_printed_and_a_noticed_mutant_says_how(tree, capsys) -> None:
     before = {path: path.read_text() for path in tree.rglob("*.py")}
     assert mutate.main(["study/sums.py", "--count", "9", "--least", "100", "--limit", "60"]) == 1
