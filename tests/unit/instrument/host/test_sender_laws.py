@@ -15,7 +15,8 @@ CODE = {"garbled": 4, "bad": 2}
 class Bench:
     """A chip behind a link: copies arrive in order, late, garbled or never, and some of its answers are lost."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, loses: bool = True) -> None:
+        self.loses = loses
         self.draw = random.Random(seed)
         self.now = 0.0
         self.sender = Sender(Hardware(), clock=lambda: self.now)
@@ -31,7 +32,9 @@ class Bench:
         assert not data.replace(image, b"").strip(b"\0")
         while self.under_way and self.draw.random() < 0.6:
             # Of a copy that is lost in part, the padding of the next makes a refusal.
-            fate = self.draw.choice(("taken", "taken", "garbled", "garbled" if image in self.bad else "lost"))
+            fate = self.draw.choice(
+                ("taken", "taken", "garbled", "lost" if self.loses and image not in self.bad else "garbled")
+            )
             self.arrive(self.under_way.popleft(), fate)
 
     def arrive(self, image: bytes, fate: str) -> None:
@@ -42,7 +45,7 @@ class Bench:
             self.program = int.from_bytes(image[-4:], "little")
         else:
             self.refused, self.code = self.refused + 1, CODE["bad" if fate == "taken" else "garbled"]
-        if self.draw.random() < 0.8:
+        if not self.loses or self.draw.random() < 0.8:
             was_waiting = self.sender.is_waiting
             status = Status(self.program, self.taken & 0xFFFF, self.refused & 0xFFFF, self.code, ())
             outcome = self.sender.take_status(status)
@@ -79,3 +82,19 @@ def test_every_image_is_taken_once_and_a_bad_one_is_refused(seed: int) -> None:
         while bench.under_way:  # late copies of the same image change nothing
             bench.arrive(bench.under_way.popleft(), bench.draw.choice(("taken", "garbled")))
         assert len([outcome for outcome in bench.outcomes if outcome.taken or outcome.refusal]) == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_where_every_copy_is_answered_an_image_of_another_host_is_told(seed: int) -> None:
+    bench = Bench(seed, loses=False)
+    bench.sender.take_status(Status(0, 0, 0, 0, ()))
+    for number in range(3):
+        image = b"image" + bytes([number + 1] * 7)
+        bench.sender.send(image, is_program=True)
+        while bench.sender.is_waiting or bench.under_way:
+            if not bench.sender.is_waiting and bench.outcomes[-1].is_garbled:
+                bench.sender.send(image, is_program=True)
+            bench.tick(image)
+    assert not any(outcome.foreign for outcome in bench.outcomes)
+    assert bench.sender.take_status(Status(99, bench.taken + 1, bench.refused, bench.code, ())).foreign
+    assert bench.sender.take_status(Status(bench.program, bench.taken + 2, bench.refused, bench.code, ())).foreign
