@@ -20,7 +20,8 @@ class ImportGraph:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        files = [*(root / "src" / "presilicon").rglob("*.py"), *(root / "tests").rglob("*.py")]
+        package = root / "src" / "presilicon"
+        files = [*package.rglob("*.py"), *(root / "tests").rglob("*.py")]
         self._texts = {path: path.read_text(encoding="utf-8") for path in sorted(files)}
         self._trees = {path: ast.parse(text) for path, text in self._texts.items()}
         self._modules = {self._module(path): path for path in self._trees}
@@ -30,6 +31,9 @@ class ImportGraph:
             if path.stem != "__init__":
                 for imported in self._imports(path, tree):
                     self._importers[imported].add(path)
+        for path in self._modules.values():
+            if path.stem != "__init__" and path not in self._importers and package in path.parents:
+                self._importers[path] = self._namesakes(path, path.relative_to(package).parts[0])
 
     def tests_of(self, path: str, function: str = "") -> list[str]:
         """The test files that reach a module (a path from the root), nearest first; its own examples before them.
@@ -49,7 +53,7 @@ class ImportGraph:
             near = parts[1:-1] == (room, *folders[:-1])
             is_own = near and parts[-1].removeprefix("test_").startswith(module.stem)
             in_room = len(parts) > 2 and parts[1] == room
-            is_law = parts[-1].endswith("_laws")  # catches a class of mistakes, soon
+            is_law = in_room and parts[-1].endswith("_laws")  # catches a class of mistakes, soon
             return (
                 not is_own,
                 not (in_room and named is not None and named.search(self._texts[test])),
@@ -65,6 +69,14 @@ class ImportGraph:
         reached = [test for test in tests if test in distances or order(test)[:1] == (False,)]
         examples = [path] if ">>> " in module.read_text(encoding="utf-8") else []
         return examples + [str(test.relative_to(self.root)) for test in sorted(reached, key=order)]
+
+    def _namesakes(self, path: Path, room: str) -> set[Path]:
+        """The files of a room and its tests that name a module which is imported by its name as text."""
+        word = re.compile(rf"\b{path.stem.replace('_', '[_-]')}\b")
+        return {
+            other for other, text in self._texts.items()
+            if other not in (path, path.with_name("__init__.py")) and room in other.parts and word.search(text)
+        }  # fmt: skip
 
     def _module(self, path: Path) -> str:
         inside = path.relative_to(self.root)

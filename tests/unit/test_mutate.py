@@ -205,3 +205,10 @@ def test_the_same_seed_draws_the_same_mutants_and_no_mutant_twice(tree) -> None:
     draws = [list(mutate.draw(sites, 9, seed)) for seed in (1, 1)]
     assert draws[0] == draws[1]
     assert len(set(draws[0])) == len(draws[0])
+
+
+def test_a_module_that_is_imported_by_its_name_as_text_has_the_tests_that_name_it(tree) -> None:
+    (tree / "src" / "presilicon" / "study" / "late_rates.py").write_text("def late():\n    return 1\n")
+    (tree / "tests" / "unit" / "study" / "test_named.py").write_text('NAME = "late-rates"\n')
+    graph = imports.ImportGraph(tree)
+    assert graph.tests_of("src/presilicon/study/late_rates.py") == ["tests/unit/study/test_named.py"]
