@@ -6,8 +6,8 @@ from math import prod
 from presilicon.simulation.mapping.nest import Loop
 from presilicon.simulation.mapping.problem import Contraction, Tensor
 
-_INDEXED_BY = {"X": "gbcyxrs", "W": "gkcrs", "Y": "gbkyx"}
-"""The loops that move on through a tensor of Y[g,b,k,y,x] = sum X[g,b,c,y+r,x+s] W[g,k,c,r,s]."""
+_INDEXED_BY = {"X": "gbcyxzrst", "W": "gkcrst", "Y": "gbkyxz"}
+"""The loops that move on through a tensor of Y[g,b,k,y,x,z] = sum X[g,b,c,y+r,x+s,z+t] W[g,k,c,r,s,t]."""
 
 
 def count_changes(loops: tuple[Loop, ...], tensor: Tensor, inner: int) -> tuple[int, int]:

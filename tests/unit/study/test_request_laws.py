@@ -54,8 +54,9 @@ def test_an_option_of_the_updates_is_part_of_the_description(options: dict) -> N
     ("options", "field", "value"),
     [
         ({"seeds": 7}, "seeds", 7),
-        ({"seeds": "auto"}, "max_seeds", 40),
-        ({"seeds": "auto", "max_seeds": 11}, "max_seeds", 11),
+        ({"seeds": 7}, "looks", (7,)),
+        ({"seeds": "auto"}, "looks", (5, 10, 15, 20, 25, 30, 35, 40)),
+        ({"seeds": "auto", "max_seeds": 11}, "looks", (5, 10, 11)),
         ({"seed": 3}, "seed", 3),
         ({"device": "cuda:1"}, "device", "cuda:1"),
         ({"checkpoint_every": 3}, "checkpoint_every", 3),
