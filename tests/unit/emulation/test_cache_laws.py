@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +13,6 @@ from torch.nn import functional
 
 import presilicon as ps
 from presilicon.designs import Numerics, Override, ProductNumerics, RoleFormat
-from presilicon.emulation import site
 from presilicon.formats import MacUnit, parse
 
 E5M2 = RoleFormat(parse("e5m2"))
@@ -113,24 +114,31 @@ class Forgetful(dict):
         return False
 
 
+def defined(name: str, modules: list[ModuleType]) -> type:
+    """The class of that name, in whichever module it stands."""
+    return next(value for module in modules for value in vars(module).values()
+                if isinstance(value, type) and value.__name__ == name)  # fmt: skip
+
+
 @pytest.fixture
 def without_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Turns off everything that emulation remembers of formats, tensors and functions."""
 
     def forget() -> None:
-        monkeypatch.setattr(site.Rounded, "find", lambda self, tensor, role, how: None)
-        made = site.LayerPlan.__init__
+        modules = [module for name, module in sys.modules.items() if name.startswith("presilicon.emulation")]
+        plan = defined("LayerPlan", modules)
+        made = plan.__init__
 
-        def init(self: site.LayerPlan, *args: object, **options: object) -> None:
+        def init(self: Any, *args: object, **options: object) -> None:
             made(self, *args, **options)
             self._units = Forgetful()
 
-        monkeypatch.setattr(site.LayerPlan, "__init__", init)
-        for name, module in list(sys.modules.items()):
-            if name.startswith("presilicon.emulation"):
-                for attribute, value in vars(module).copy().items():
-                    if hasattr(value, "cache_info"):
-                        monkeypatch.setattr(module, attribute, value.__wrapped__)
+        monkeypatch.setattr(plan, "__init__", init)
+        monkeypatch.setattr(defined("Rounded", modules), "find", lambda self, tensor, role, how: None)
+        for module in modules:
+            for attribute, value in vars(module).copy().items():
+                if hasattr(value, "cache_info"):
+                    monkeypatch.setattr(module, attribute, value.__wrapped__)
 
     return forget
 
