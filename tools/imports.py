@@ -48,7 +48,7 @@ class ImportGraph:
                     and not distances.update({importer: distances[known] + 1})]  # fmt: skip
         room, *folders = module.relative_to(self.root / "src" / "presilicon").with_suffix("").parts
 
-        def order(test: Path) -> tuple[bool, bool, bool, bool, bool, int, int, str]:
+        def order(test: Path) -> tuple[bool, bool, bool, bool, bool, bool, int, int, str]:
             parts = test.relative_to(self.root / "tests").with_suffix("").parts
             near = parts[1:-1] == (room, *folders[:-1])
             is_own = near and parts[-1].removeprefix("test_").startswith(module.stem)
@@ -56,6 +56,7 @@ class ImportGraph:
             is_law = in_room and parts[-1].endswith("_laws")  # catches a class of mistakes, soon
             return (
                 not is_own,
+                not (is_law and distances.get(test) == 1),
                 not (in_room and named is not None and named.search(self._texts[test])),
                 not near,
                 not is_law,
