@@ -22,6 +22,8 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $$(grep '^torch==' constraints.txt)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[plot,schedule,search,rtl,serial,opencl,models,dev]'
+	# Chakra's traces need protobuf alone; what else the package asks for draws pictures.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps mlc-chakra
 	touch $@
 
 demo: install

@@ -2,6 +2,7 @@
 
 import gc
 import os
+from collections.abc import Generator
 
 import pytest
 
@@ -20,6 +21,36 @@ def opencl() -> None:
         open_device("opencl").close()
     except MissingToolError as error:
         pytest.skip(str(error))
+
+
+NOT_HERE = "not on this machine: "
+"""Begins the reason of a skip that no tool could prevent; any other skip is one for want of a tool."""
+
+
+def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Turn a skip for want of a tool into a failure where all tools should be there."""
+    if not os.environ.get("CI") or not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+    if reason.removeprefix("Skipped: ").startswith(NOT_HERE):
+        return
+    report.outcome, report.longrepr = "failed", f"with CI set, no test may be skipped for want of a tool: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let a test that is skipped for want of a tool fail in CI."""
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Let a module of tests that is skipped for want of a tool fail in CI."""
+    report = yield
+    _refuse_skip(report)
+    return report
 
 
 def pytest_collection_finish() -> None:

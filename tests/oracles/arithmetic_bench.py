@@ -4,16 +4,19 @@ import ctypes
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from presilicon.rtl.arithmetic.units import LEAST_BITS, Circuit, Port, instance_text, pack_bits, port_bits, port_codes
-from presilicon.rtl.sources import SOURCES
+from presilicon.rtl.arithmetic.units import Circuit, Port, instance_text, pack_bits, port_bits, port_codes
 from presilicon.rtl.verilator import build
 
 BENCH = "presilicon_units"
+SOURCES = Path(str(find_spec("presilicon.rtl").origin)).parent / "sv"
+_LEAST_BITS = 65
+"""Verilator passes ports of more than 64 bits as arrays of 32-bit words: all ports are made so wide."""
 
 
 def simulate_circuits(
@@ -37,7 +40,7 @@ def simulate_circuits(
         for port in circuit.inputs
     ]
     fed = pack_bits(np.concatenate(parts, axis=1))
-    out_bits = max(LEAST_BITS, sum(_width(circuit.outputs) for circuit in circuits))
+    out_bits = max(_LEAST_BITS, sum(_width(circuit.outputs) for circuit in circuits))
     noted = np.zeros((total, -(-out_bits // 32)), np.uint32)
     library = _library(tuple(circuits), sources)
     library.units_run(
@@ -73,8 +76,8 @@ def _library(circuits: tuple[Circuit, ...], sources: Path) -> ctypes.CDLL:
 
 def bench_text(circuits: Sequence[Circuit]) -> str:
     """A module with all circuits side by side between one row of input bits and one of output bits."""
-    in_bits = max(LEAST_BITS, sum(_width(circuit.inputs) for circuit in circuits))
-    out_bits = max(LEAST_BITS, sum(_width(circuit.outputs) for circuit in circuits))
+    in_bits = max(_LEAST_BITS, sum(_width(circuit.inputs) for circuit in circuits))
+    out_bits = max(_LEAST_BITS, sum(_width(circuit.outputs) for circuit in circuits))
     lines = [
         f"module {BENCH} (",
         "    input logic clock, input logic reset, input logic enable,",

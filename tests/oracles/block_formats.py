@@ -7,7 +7,6 @@ from fractions import Fraction
 
 from presilicon.formats import BlockFloat, Float, Format, Key, Mx, Nvfp4, Scaled, Stochastic
 from presilicon.formats.families.block import BlockFormat
-from presilicon.formats.families.nvfp import ELEMENT_FORMAT, LEAST_SCALES, SCALE_FORMAT
 from presilicon.formats.kernels.reference import float32, floor_log2, word_of
 from presilicon.formats.rounding import check_rounding
 
@@ -15,6 +14,13 @@ _SMALLEST = 2.0**-126
 _LARGEST = 2.0**128 - 2.0**104
 _EMPTY = -10_000
 """Exponent of a group of zeros, below every limit."""
+_E4M3 = Float(4, 3, specials="fn", overflow="saturate")
+_E2M1 = Float(2, 1, specials="none")
+_LEAST_SCALES = {
+    "divide": 2.0**-9,  # the smallest e4m3 number that is not 0
+    "reciprocal": 0.0,  # Transformer Engine lets a scale vanish
+    "multiply": 2.0**-6,  # torchao stops at the smallest normal e4m3 number
+}
 
 Mode = str | Stochastic
 
@@ -92,7 +98,9 @@ def _mx_exponent(fmt: Mx, largest: Fraction) -> int:
         case "rceil":
             ratio = largest / top
             return floor_log2(ratio) + int(ratio > Fraction(2) ** floor_log2(ratio))
-    step = Fraction(2) ** (floor - fmt._amax_bits)
+    # The bits behind the leading one: a float's mantissa; of a fixed-point number all but the sign and that one.
+    mantissa = fmt.element.mantissa if isinstance(fmt.element, Float) else fmt.element.bits - 2
+    step = Fraction(2) ** (floor - mantissa)
     return floor_log2(math.floor(largest / step + Fraction(1, 2)) * step) - emax
 
 
@@ -183,7 +191,7 @@ def _round_nvfp4(values: list[float], shape: tuple[int, ...], fmt: Nvfp4, mode: 
     for members in _members(fmt, shape):
         ratio = float32(max(magnitudes[i] for i in members) / 6)
         ratio = float32(ratio * encoding if fmt.apply == "reciprocal" else ratio / tensor)
-        scale = max(SCALE_FORMAT.round_value(ratio, "nearest-even", 0), LEAST_SCALES[fmt.apply])
+        scale = max(_E4M3.round_value(ratio, "nearest-even", 0), _LEAST_SCALES[fmt.apply])
         whole = float32(scale * tensor)
         inverse = min(float32(1 / whole), _LARGEST) if whole else _LARGEST
         if fmt.apply == "multiply":
@@ -191,6 +199,6 @@ def _round_nvfp4(values: list[float], shape: tuple[int, ...], fmt: Nvfp4, mode: 
         for i in members:
             x = 0.0 if math.isnan(values[i]) else values[i]
             scaled = float32(x / whole if fmt.apply == "divide" else x * inverse)
-            unit = ELEMENT_FORMAT.round_value(scaled, mode, word_of(key, i, mode))
+            unit = _E2M1.round_value(scaled, mode, word_of(key, i, mode))
             results[i] = float32(unit * whole)
     return results

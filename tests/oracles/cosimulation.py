@@ -7,19 +7,22 @@ status); `predict` replays these decisions on a model and returns the bytes that
 import ctypes
 from collections.abc import Callable, Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from presilicon.base import RunFailedError
 from presilicon.designs import Hardware
 from presilicon.instrument import Block, Engine, Status, StreamWriter
-from presilicon.rtl.sources import SIMULATION, SOURCES, instrument_parameters, modules_in
+from presilicon.rtl.sources import instrument_parameters, modules_in
 from presilicon.rtl.verilator import build
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+_CIRCUIT = Path(str(find_spec("presilicon.rtl").origin)).parent
+SOURCES, _SIMULATION = _CIRCUIT / "sv", _CIRCUIT / "sim"
 VECTOR, BREAK, EXCHANGE, TOO_LATE, STATUS, BLOCK, REPORT = range(7)
 
 
@@ -106,10 +109,10 @@ class _Session(ctypes.Structure):
 
 @cache
 def _library(hardware: Hardware, crossed: int, queue: int, sources: Path) -> ctypes.CDLL:
-    files = [*modules_in(sources), SIMULATION / "presilicon_sim_instrument.sv"]
+    files = [*modules_in(sources), _SIMULATION / "presilicon_sim_instrument.sv"]
     headers = sorted(sources.glob("presilicon_*.svh"))
     parameters = {**instrument_parameters(hardware), "CROSSED": crossed, "QUEUE": queue}
-    return build("presilicon_sim_instrument", parameters, files, headers, SIMULATION / "instrument.cpp")
+    return build("presilicon_sim_instrument", parameters, files, headers, _SIMULATION / "instrument.cpp")
 
 
 def simulate(

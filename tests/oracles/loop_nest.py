@@ -4,7 +4,10 @@ from itertools import product
 from math import prod
 
 from presilicon.simulation.mapping.nest import Loop
-from presilicon.simulation.mapping.problem import RELEVANT, Contraction, Tensor
+from presilicon.simulation.mapping.problem import Contraction, Tensor
+
+_INDEXED_BY = {"X": "gbcyxzrst", "W": "gkcrst", "Y": "gbkyxz"}
+"""The loops that move on through a tensor of Y[g,b,k,y,x,z] = sum X[g,b,c,y+r,x+s,z+t] W[g,k,c,r,s,t]."""
 
 
 def count_changes(loops: tuple[Loop, ...], tensor: Tensor, inner: int) -> tuple[int, int]:
@@ -13,7 +16,7 @@ def count_changes(loops: tuple[Loop, ...], tensor: Tensor, inner: int) -> tuple[
     now, fetched, seen = None, 0, set()
     for position in product(*(range(loop.count) for loop in reversed(outer))):
         steps = tuple(zip(reversed(outer), position, strict=True))
-        part = tuple((i, index) for i, (loop, index) in enumerate(steps) if loop.dim in RELEVANT[tensor])
+        part = tuple((i, index) for i, (loop, index) in enumerate(steps) if loop.dim in _INDEXED_BY[tensor])
         if part != now:
             now, fetched = part, fetched + 1
             seen.add(part)

@@ -9,11 +9,16 @@ from fractions import Fraction
 
 from presilicon.formats.kernels.grid import Grid, value_of_bits
 from presilicon.formats.kernels.reference import floor_log2, points_away, round_integer
-from presilicon.formats.mac.plan import SUM_FLOOR, SUM_LIMIT, ZERO_EXPONENT, MacPlan, plan_of
+from presilicon.formats.mac.plan import MacPlan, plan_of
 from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.rounding import Key, Stochastic, random_word
 
 _NONE = -(10**6)
+_ZERO_EXPONENT = -133
+"""The exponent that a tensor core gives a zero: that of the smallest subnormal bfloat16 number."""
+_LEAST_SUM_EXPONENT = -126
+"""Subnormal float32 sums are aligned as the smallest normal ones."""
+_SUM_LIMIT = 2.0**128
 
 Exact = Fraction | float
 """A number that is not rounded: a fraction, or a float for zeros (which have a sign), infinities and NaN."""
@@ -93,11 +98,11 @@ def _add_aligned(pairs: list[tuple[float, float]], plan: MacPlan, draws: _Draws)
     for group in _groups(pairs, plan.width):
         left, right = plan.floors or (_NONE, _NONE)
         terms = [(_product(x, y, plan, draws), max(_exponent(x), left) + max(_exponent(y), right)) for x, y in group]
-        terms.append((total, _exponent(total) if plan.floors is None else max(_exponent(total), SUM_FLOOR)))
+        terms.append((total, _exponent(total) if plan.floors is None else max(_exponent(total), _LEAST_SUM_EXPONENT)))
         special = [float(term) for term, _ in terms if not isinstance(term, Fraction) and term != 0]
         exponents = [exponent for term, exponent in terms if isinstance(term, Fraction)]
         if plan.floors is not None and len(exponents) < plan.width + 1:  # an operand or a lane without one is zero
-            exponents.append(ZERO_EXPONENT)
+            exponents.append(_ZERO_EXPONENT)
         exact: Exact = 0.0
         if special:
             exact = sum(special)
@@ -105,7 +110,7 @@ def _add_aligned(pairs: list[tuple[float, float]], plan: MacPlan, draws: _Draws)
             step = Fraction(2) ** (max(exponents) - plan.align_bits)
             units = sum(math.trunc(term / step) for term, _ in terms if isinstance(term, Fraction))
             exact = units * step if units else 0.0
-            if plan.floors is not None and abs(float(exact)) >= SUM_LIMIT:
+            if plan.floors is not None and abs(float(exact)) >= _SUM_LIMIT:
                 exact = math.copysign(math.inf, exact)
         total = _exact(draws.round(exact, plan.partial, plan.partial_mode))
         if plan.floors is not None and total == 0:

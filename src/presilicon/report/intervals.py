@@ -9,7 +9,7 @@ from presilicon.records import Interval, Result, SeedResult, ranked
 
 NEVER = "never"
 FEW_SEEDS = 3
-"""With fewer seeds an interval is just the extremes, too little to distinguish two designs."""
+"""Fewer seeds say too little to distinguish two designs: their extremes hold the true median at most half the time."""
 
 
 def format_interval(interval: Interval, scale_of: Callable[[float], Scale], *, ends: bool = True) -> str:

@@ -31,9 +31,9 @@ class Clocks:
         """
         clocks: set[int] = set()
         unknown: list[str] = []
-        for name, cell in self._sources(bits):
+        for name, cell, bit in self._sources(bits):
             if cell["type"].startswith("$"):
-                clocks |= {self._root(bit) for bit in _clocks(cell) if isinstance(bit, int)}
+                clocks |= {self._root(clock) for clock in _clocks(cell, bit) if isinstance(clock, int)}
             else:
                 unknown.append(f'the instance "{name}" of {cell["type"]}')
         return sorted(clocks), list(dict.fromkeys(unknown))
@@ -42,8 +42,8 @@ class Clocks:
         """Name of a clock in the design."""
         return self._names.get(clock, "a signal without a name")
 
-    def _sources(self, bits: Iterable[Any]) -> list[tuple[str, Any]]:
-        """The nearest clocked cells and instances upstream of signals, with their names."""
+    def _sources(self, bits: Iterable[Any]) -> list[tuple[str, Any, int]]:
+        """The nearest clocked cells and instances upstream, with their names and the bits that they drive."""
         seen: set[Any] = set()
         waiting, cells = list(bits), []
         while waiting:
@@ -54,10 +54,10 @@ class Clocks:
             if bit not in self._drivers:
                 continue
             name, cell = self._drivers[bit]
-            if _clocks(cell) or not cell["type"].startswith("$"):
-                cells.append((name, cell))
+            if _clocks(cell, bit) or not cell["type"].startswith("$"):
+                cells.append((name, cell, bit))
             if cell["type"].startswith("$"):
-                waiting += _passed(cell)
+                waiting += _passed(cell, bit)
         return cells
 
     def _root(self, clock: int) -> int:
@@ -71,25 +71,31 @@ class Clocks:
         return clock
 
 
-def _reads_at_clock(cell: Any) -> bool:
-    return "0" not in cell["parameters"].get("RD_CLK_ENABLE", "1")
+def _read_port(cell: Any, bit: int) -> tuple[int, bool]:
+    """The port of a memory that drives a bit, and whether it reads at its clock; each port has its own way."""
+    data, ports = cell["connections"]["RD_DATA"], len(cell["connections"]["RD_CLK"])
+    port = data.index(bit) * ports // len(data)
+    return port, cell["parameters"].get("RD_CLK_ENABLE", "1" * ports)[-1 - port] != "0"
 
 
-def _clocks(cell: Any) -> list[Any]:
-    """The clock pins of a register or memory."""
+def _clocks(cell: Any, bit: int) -> list[Any]:
+    """The clock pins of the register or memory that drives a bit: an asynchronous read shows what was written."""
     pins = cell["connections"]
     if cell["type"].startswith("$mem"):
-        return list(pins["RD_CLK"] if _reads_at_clock(cell) else pins.get("WR_CLK", ()))
+        port, is_clocked = _read_port(cell, bit)
+        return [pins["RD_CLK"][port]] if is_clocked else list(pins.get("WR_CLK", ()))
     if "CLK" in pins and cell["type"].startswith("$"):
         return list(pins["CLK"])
     return list(pins["C"]) if cell["type"].startswith("$_") and "DFF" in cell["type"] else []
 
 
-def _passed(cell: Any) -> list[Any]:
-    """The inputs that drive a cell's outputs combinationally."""
+def _passed(cell: Any, bit: int) -> list[Any]:
+    """The inputs that drive a bit of a cell's outputs combinationally."""
     pins, directions = cell["connections"], cell["port_directions"]
     if cell["type"].startswith("$mem"):
-        return [] if _reads_at_clock(cell) else list(pins["RD_ADDR"])
-    if _clocks(cell):
+        port, is_clocked = _read_port(cell, bit)
+        width = len(pins["RD_ADDR"]) // len(pins["RD_CLK"])
+        return [] if is_clocked else list(pins["RD_ADDR"][port * width : (port + 1) * width])
+    if _clocks(cell, bit):
         return []
     return [bit for port, bits in pins.items() if directions.get(port) == "input" for bit in bits]

@@ -190,15 +190,15 @@ def resume_run(path: Path, record: RunRecord, config: dict[str, Any]) -> Run:
         changed = [name for name in {**recorded, **plain} if recorded.get(name) != plain.get(name)]
         raise ConfigError(f"{path.name} cannot be resumed: its {', '.join(changed)} changed since; start a new run")
     lock = acquire(path)
-    pid = os.getpid()
+    pid, current = os.getpid(), read_record(path)  # another process may have resumed and ended the run in the meantime
     resumed = msgspec.structs.replace(
-        read_record(path),  # another process may have resumed and ended the run in the meantime
+        current,
         status="running",
         ended=None,
         error=None,
         pid=pid,
         process_start=process_start(pid),
-        resumed=(*record.resumed, now()),
+        resumed=(*current.resumed, now()),
     )
     return Run(path, resumed, lock)
 

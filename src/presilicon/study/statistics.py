@@ -1,53 +1,63 @@
-"""Intervals over seeds, some of which may never have reached the target.
-
-The bootstraps are our own because a seed that misses counts as infinity, which SciPy's cannot resample.
-"""
+"""Intervals over seeds, some of which may never have reached the target."""
 
 import math
-import random
 from collections.abc import Sequence
 from statistics import fmean, median
 
 from presilicon.records import Interval, Probability, finite
 
 RESAMPLES = 2000
+"""Of the paired seeds, for the probability that a median is the lower."""
 CONFIDENCE = 0.95
 RESTARTS = (
     "mean of the arrivals + (1 - p) / p * mean of the misses: a seed that misses spends its budget, or what it spent "
     "before it was stopped as hopeless, then another is started"
 )
 REACH = f"share of seeds that arrived; low and high are Wilson's {CONFIDENCE:.0%} score interval"
-EXTREMES = "median; low and high are the extremes (fewer than three seeds)"
-BOOTSTRAP = f"median; low and high are a {CONFIDENCE:.0%} percentile bootstrap of the median, {RESAMPLES} resamples"
 
 
 def interval(values: Sequence[float | None]) -> Interval:
     """Median and interval of a sample in which None stands for infinity, a seed that never arrived.
 
-    With fewer than three values low and high are the extremes; otherwise they are a percentile bootstrap of the median,
-    drawn from a fixed generator so that the same sample gives the same interval.
+    Low and high are the innermost values that hold the true median with 95%, whatever the distribution (the sign test
+    inverted). With fewer than six values even the extremes hold it less often: see `interval_method`.
 
     >>> interval([3.0, 1.0])
     Interval(median=2.0, low=1.0, high=3.0)
     >>> interval([3.0, None])
     Interval(median=None, low=3.0, high=None)
+    >>> interval([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0])
+    Interval(median=5.0, low=2.0, high=8.0)
     """
     if not values:
         raise ValueError("an interval needs at least one value")
-    sample = sorted(map(number, values))
-    if len(sample) < 3:
-        low, high = sample[0], sample[-1]
-    else:
-        draw = random.Random(0)
-        medians = sorted(median(draw.choices(sample, k=len(sample))) for _ in range(RESAMPLES))
-        tail = round((1 - CONFIDENCE) / 2 * RESAMPLES)
-        low, high = medians[tail], medians[RESAMPLES - 1 - tail]
-    return Interval(finite(median(sample)), finite(low), finite(high))
+    sample, outside = sorted(map(number, values)), _outside(len(values))
+    return Interval(finite(median(sample)), finite(sample[outside]), finite(sample[-1 - outside]))
 
 
 def interval_method(seeds: int) -> str:
-    """The method by which `interval` treats that many seeds, in words."""
-    return EXTREMES if seeds < 3 else BOOTSTRAP
+    """The method by which `interval` treats that many seeds, in words.
+
+    >>> interval_method(5)
+    'median; low and high are the values of rank 1 and 5 of 5, which hold the true median with 93.75%'
+    """
+    outside = _outside(seeds)
+    level = 1 - 2 * _tail(seeds, outside)
+    ranks = f"rank {outside + 1} and {seeds - outside} of {seeds}"
+    return f"median; low and high are the values of {ranks}, which hold the true median with {100 * level:.4g}%"
+
+
+def _outside(seeds: int) -> int:
+    """How many values of a sample lie outside its interval at each end."""
+    outside = 0
+    while _tail(seeds, outside + 1) <= (1 - CONFIDENCE) / 2:
+        outside += 1
+    return outside
+
+
+def _tail(seeds: int, outside: int) -> float:
+    """The probability that at most that many of the seeds lie below the true median, each with 1/2."""
+    return math.ldexp(sum(math.comb(seeds, below) for below in range(outside + 1)), -seeds)
 
 
 def reach_probability(arrived: int, seeds: int) -> Probability:

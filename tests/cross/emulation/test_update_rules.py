@@ -14,7 +14,9 @@ from torch.nn import functional
 from oracles.continuous_propagation import Layer, run_slots
 from presilicon.base import ConfigError, derive_seed
 from presilicon.designs import MINIBATCH, Numerics, UpdateRule, load_design, load_recipe
+from presilicon.emulation.training.checkpoint import Pace
 from presilicon.emulation.training.loop import Training
+from presilicon.emulation.training.record import TrainingRecord
 from presilicon.records import Evaluation
 from presilicon.workloads import Splits, Workload, sgd
 
@@ -52,10 +54,9 @@ def workload(**changes) -> Workload:
 def trained(numerics: Numerics = FLOAT32, rule: UpdateRule = MINIBATCH, **changes) -> Training:
     """A finished training run, whose weights can be looked at."""
     points: list[Evaluation] = []
-    training = Training(
-        workload(**changes), numerics, seed=3, device="cpu", update_rule=rule, on_evaluation=points.append
-    )
-    training.run(None, {})
+    record = TrainingRecord(workload(**changes), numerics, 3, update_rule=rule)
+    training = Training(record, record.workload.require_data()[0](), on_evaluation=points.append)
+    training.run(None, Pace(None))
     training.points = points
     return training
 

@@ -1,5 +1,6 @@
 """The arithmetic circuits equal `presilicon.formats`, bit for bit, and a single mistake in them is found."""
 
+import itertools
 import shutil
 
 import arithmetic
@@ -32,6 +33,13 @@ def test_random_and_corner_cases_of_wide_formats() -> None:
 
 def test_sums_one_after_another_and_in_chunks() -> None:
     assert not differences(arithmetic.mac_cases())
+
+
+def test_operands_of_one_bit_with_and_without_a_sign() -> None:
+    """The narrowest operands of both kinds, in every combination."""
+    narrow = ("fixed(1, 0, signed=false)", "fixed(0, 1, signed=false)", "fixed(2, 0)", "fixed(1, 1)")
+    unit = MacUnit(accumulate=parse("fixed(5, 2)"))
+    assert not differences([mac_case(left, right, unit) for left, right in itertools.product(narrow, repeat=2)])
 
 
 def test_sums_of_groups() -> None:

@@ -51,7 +51,7 @@ def test_lines_that_are_not_valid_events_are_skipped(tmp_path):
     assert [event["event"] for event in read_plain_events(log.path)] == ["of the future", "evaluation", "evaluation"]
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="not on this machine: /dev/full")
 def test_a_full_disk_is_an_error_that_names_the_file(tmp_path):
     (tmp_path / "events.jsonl").symlink_to("/dev/full")
     with pytest.raises(RunFailedError, match=r"events\.jsonl: cannot be written \(No space left on device\)"):

@@ -12,6 +12,7 @@ import presilicon as ps
 from presilicon.base import ConfigError, RunFailedError
 from presilicon.designs import Change
 from presilicon.emulation import TrainingRecord
+from presilicon.records import SeedRestored
 from presilicon.study.seeds import SeedTask, train_seeds
 
 QUICK = replace(ps.load_workload("digits-mlp"), target=0.5, max_steps=60)
@@ -111,3 +112,19 @@ def test_a_result_says_which_numerics_were_never_in_force() -> None:
     assert result.remarks == tuple(
         f"the numerics from step {step} on were never in force: training ended after 60 steps" for step in (60, 1000)
     )
+
+
+def test_checkpoints_go_where_they_are_asked_for_also_beside_a_recorded_run(tmp_path) -> None:
+    workload = replace(QUICK, target=0.2, max_steps=30)
+    folder, runs = tmp_path / "checkpoints", tmp_path / "runs"
+    found = ps.evaluate("bf16-systolic", workload, seeds=2, checkpoints=folder, out=runs)
+    assert len(list(folder.glob("*.safetensors"))) == 2
+    assert not list(runs.rglob("*.safetensors"))
+    restored: list[object] = []
+    assert ps.evaluate("bf16-systolic", workload, seeds=2, checkpoints=folder, on_event=restored.append) == found
+    assert sum(isinstance(event, SeedRestored) for event in restored) == 2
+
+
+def test_a_workload_that_cannot_travel_is_trained_where_it_is() -> None:
+    workload = replace(QUICK, target=0.2, max_steps=30, model=lambda: nn.Linear(64, 10))
+    assert ps.evaluate("bf16-systolic", workload, seeds=1, jobs=1).seeds[0].steps == 30

@@ -11,6 +11,7 @@ from presilicon.formats import parse
 from presilicon.records import LayerFact, MethodFact, Op, Role, StepFacts, TensorRef
 from presilicon.simulation import simulate
 from presilicon.study import StepGraphs, StepPrices, evaluate
+from presilicon.study.prices import unpriced_methods
 from presilicon.workloads import capture_workload, load_workload
 
 WORKLOAD = load_workload("digits-mlp")
@@ -160,3 +161,10 @@ def test_a_method_that_nothing_prices_is_named(method, remark) -> None:
     about = [words for words in result.remarks if "sending" in words]
     assert len(about) == (remark is not None)
     assert remark is None or about[0].startswith(remark)
+
+
+def test_the_facts_of_a_method_are_named_in_their_alphabetical_order() -> None:
+    design = structs.replace(load_design("bf16-systolic"), methods=(Sending(),))
+    facts = StepFacts(methods=tuple(MethodFact(method="sending", name=name, value=1) for name in "hbgdface"))
+    [remark] = unpriced_methods(design, {facts}, StepPrices(StepGraphs(WORKLOAD), design))
+    assert "(a, b, c, d, e, f, g, h)" in remark

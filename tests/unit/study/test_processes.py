@@ -45,7 +45,7 @@ def start(tmp_path):
     return start
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers are spawned, each with imports of its own")
+@pytest.mark.skipif(sys.platform != "linux", reason="not on this machine: forked workers")
 def test_ctrl_c_while_workers_import_prints_nothing(start, tmp_path):
     parent = start()
     while not (tmp_path / "importing").exists():

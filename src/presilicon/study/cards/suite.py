@@ -128,7 +128,9 @@ def _conv(
         padding, taps = tuple(dilation * (length - 1) // 2 for length in kernel), prod(kernel)
     shape = (batch, inputs, *([side] * dims))
     outs = ((side + stride - 1) // stride) ** dims * batch * outputs
-    flops = 2.0 * outs * (inputs // groups) * taps
+    is_transposed = name == "transposed-convolution"  # each input, not each output, is multiplied by all taps
+    positions = side**dims * batch * outputs if is_transposed else outs
+    flops = 2.0 * positions * (inputs // groups) * taps
     largest = options.pop("largest", LARGEST)
     if outs > largest or batch * inputs * side**dims > largest or flops > 3e12:
         return

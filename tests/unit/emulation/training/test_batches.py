@@ -266,7 +266,7 @@ def resident_file_bytes() -> int:
     """Bytes of mapped files that are in memory."""
     status = Path("/proc/self/status")
     if not status.exists():
-        pytest.skip("needs Linux's /proc")
+        pytest.skip("not on this machine: Linux's /proc")
     line = next(line for line in status.read_text().splitlines() if line.startswith("RssFile"))
     return 1024 * int(line.split()[1])
 

@@ -57,7 +57,7 @@ def test_names_that_cannot_be_read(name: str) -> None:
         open_device(name)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="not on this machine: a processor without a GPU")
 def test_a_missing_gpu_is_named() -> None:
     with pytest.raises(MissingToolError, match="no CUDA device"):
         open_device("cuda:0")

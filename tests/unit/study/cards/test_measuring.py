@@ -55,7 +55,7 @@ print(min(faults() for _ in range(6)) > 1000)  # a small block can split the fir
 """
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="this C library has no mallopt")
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="not on this machine: mallopt")
 def test_freed_memory_is_not_cleared_again_while_layers_are_measured() -> None:
     printed = subprocess.run([sys.executable, "-c", _FAULTS], capture_output=True, text=True, check=True).stdout
     assert printed.split() == ["True", "False"]

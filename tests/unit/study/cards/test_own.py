@@ -15,7 +15,7 @@ from presilicon.study.cards.layers import Layer
 from presilicon.study.cards.measuring import LayerTime
 from presilicon.study.cards.own import layers_of, left_out
 from presilicon.study.cards.suite import measuring_order, suite
-from presilicon.workloads import capture_workload, load_workload
+from presilicon.workloads import capture, capture_workload, load_workload
 
 
 def looked_up(graph: StepGraph) -> set[tuple[str, str, float]]:
@@ -90,3 +90,33 @@ def test_times_that_are_added_name_the_software_that_measured_them(monkeypatch) 
     assert (card.date, card.times) == ("2020-01-01", (row,))
     assert card.software.startswith("PyTorch 1.0; 1 layers of networks on ")
     assert card.software.endswith(f"with PyTorch {torch.__version__}")
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize(
+    ("norm", "shape", "has_layouts"),
+    [
+        (torch.nn.BatchNorm1d(8), (16, 8), False),
+        (torch.nn.BatchNorm1d(8), (4, 8, 6), False),
+        (torch.nn.BatchNorm2d(8), (4, 8, 6, 6), True),
+        (torch.nn.BatchNorm3d(8), (2, 8, 3, 4, 4), True),
+    ],
+)
+def test_a_norm_is_measured_in_the_layout_that_its_tensors_can_have(norm, shape, has_layouts, channels_last) -> None:
+    [layer] = layers_of(capture(norm, torch.empty(shape)), channels_last=channels_last)
+    assert (layer.name, layer.shapes) == ("batch-norm", (shape,))
+    assert layer.arguments == {"dims": max(1, len(shape) - 2), "features": 8}
+    assert layer.channels_last is (channels_last and has_layouts)
+
+
+def test_the_step_of_an_update_is_that_of_its_optimizer() -> None:
+    updates = sorted((layer for layer in suite() if layer.updates), key=lambda layer: layer.arguments["count"])
+    work = {}
+    for kind in ("SGD", "Adam"):
+        for layer in [layer for layer in updates if layer.arguments["optimizer"] == kind][:2]:
+            ops = [op for op in layer_graph(layer).ops if op.phase == "update"]
+            assert ops
+            elements = layer.arguments["count"] * layer.arguments["size"]
+            work.setdefault(kind, set()).add(round(sum(op.flops for op in ops) / elements, 1))
+    assert all(len(per_element) == 1 for per_element in work.values())
+    assert work["SGD"] != work["Adam"]
