@@ -55,7 +55,7 @@ SLOW = Workload(
 
 
 def bits(trace: Trace) -> tuple[Any, ...]:
-    return trace.losses, trace.evaluations, trace.test_accuracy
+    return trace.losses, trace.evaluations, trace.test_value
 
 
 def same(first: Any, second: Any) -> bool:

@@ -16,21 +16,21 @@ def test_the_result_of_a_run_is_its_last_whatever_was_written_between(results: i
     run = create_run(tmp_path, "evaluate", {}, seed=0)
     for number in range(results):
         for _ in range(draw.randint(0, 3)):
-            run.record(EvaluationEvent(design='"result"', seed=0, step=1, accuracy=0.5))
-        run.record(ResultEvent(comparison={"number": number}))
+            run.record(EvaluationEvent(design='"result"', seed=0, step=1, value=0.5))
+        run.record(ResultEvent(comparison={"schema": 2, "number": number}))
     run.record(DesignEvent(design='{"event": "result"}', config={}))
     run.end("finished")
     with (run.path / "events.jsonl").open("ab") as log:
         log.write(b'{"event": "result", "comparison": {"number": 99')  # torn off by a crash
     stored = load_run(tmp_path, "latest")
-    assert stored.comparison() == ({"number": results - 1} if results else None)
+    assert stored.comparison() == ({"schema": 2, "number": results - 1} if results else None)
     assert len(stored.events(ResultEvent)) == results
 
 
 def test_events_of_one_call_stay_in_their_order_and_the_last_result_counts(tmp_path) -> None:
     log = EventLog(tmp_path / "events.jsonl")
-    log.extend([ResultEvent(comparison={"number": number}) for number in range(4)])
-    assert read_result(log.path).comparison == {"number": 3}
+    log.extend([ResultEvent(comparison={"schema": 2, "number": number}) for number in range(4)])
+    assert read_result(log.path).comparison == {"schema": 2, "number": 3}
     assert [event.comparison["number"] for event in log.read()] == list(range(4))
 
 
@@ -57,9 +57,9 @@ def test_a_table_of_evaluations_does_not_depend_on_the_order_in_which_they_came(
     """Each training's rows follow its steps, and trainings keep the order in which they began."""
     draw, tables = random.Random(0), set()
     trainings = [("b", 0), ("a", 1), ("a", 0)]
-    first = [EvaluationEvent(design=design, seed=seed, step=10, accuracy=0.1) for design, seed in trainings]
+    first = [EvaluationEvent(design=design, seed=seed, step=10, value=0.1) for design, seed in trainings]
     later = [
-        EvaluationEvent(design=design, seed=seed, step=step, accuracy=step / 100)
+        EvaluationEvent(design=design, seed=seed, step=step, value=step / 100)
         for design, seed in trainings
         for step in (20, 30, 40, 100)
     ]

@@ -34,24 +34,24 @@ def random_trace(draw: random.Random, seed: int, every: int) -> Trace:
         samples += kinds[step - 1].samples or 64
         if step % every == 0:
             accuracy = min(1.0, step / STEPS + draw.uniform(-0.3, 0.3)) if draw.random() < 0.95 else math.nan
-            evaluations.append(Evaluation(step=step, samples=samples, updates=step, accuracy=accuracy, loss=1.0))
+            evaluations.append(Evaluation(step=step, samples=samples, updates=step, value=accuracy, loss=1.0))
     return Trace(
         seed=seed, losses=tuple(draw.random() for _ in range(count)), runs=tuple(runs), evaluations=tuple(evaluations),
-        test_accuracy=draw.random(), ending=draw.choice(("target", "budget", "hopeless", "diverged")),
+        test_value=draw.random(), ending=draw.choice(("target", "budget", "hopeless", "diverged")),
     )  # fmt: skip
 
 
 def arrival(trace: Trace, target: float, sustain: int, higher: bool) -> tuple[float, float] | None:
     """Step and samples at which the target was reached and then held, on the line from the evaluation before."""
     points = trace.evaluations
-    good = [p.accuracy >= target if higher else p.accuracy <= target for p in points]
+    good = [p.value >= target if higher else p.value <= target for p in points]
     for first in range(len(points) - sustain + 1):
         if all(good[first : first + sustain]):
             now = points[first]
-            if first == 0 or math.isnan(points[first - 1].accuracy):
+            if first == 0 or math.isnan(points[first - 1].value):
                 return float(now.step), float(now.samples)
             before = points[first - 1]
-            share = (target - before.accuracy) / (now.accuracy - before.accuracy)
+            share = (target - before.value) / (now.value - before.value)
             return (
                 before.step + share * (now.step - before.step),
                 before.samples + share * (now.samples - before.samples),
@@ -102,7 +102,7 @@ def test_a_result_is_the_sum_of_its_steps(seed: int, costs) -> None:
         assert (found.time_s, found.energy_j) == (
             pytest.approx(spent(trace, costs, 0)), pytest.approx(spent(trace, costs, 1)),
         )  # fmt: skip
-        assert (found.steps, found.accuracy, found.ending) == (trace.steps, trace.test_accuracy, trace.ending)
+        assert (found.steps, found.value, found.ending) == (trace.steps, trace.test_value, trace.ending)
         [milestone] = found.milestones
         passed = arrival(trace, milestones[0], sustain, higher)
         assert milestone.steps == (None if passed is None else pytest.approx(passed[0]))
@@ -118,7 +118,7 @@ def test_a_result_is_the_sum_of_its_steps(seed: int, costs) -> None:
     reached = [at is not None for at in arrivals]
     assert result.reached == f"{sum(reached)}/{len(traces)}"
     assert result.reach_probability.value == mean(reached)
-    assert result.accuracy == median(trace.test_accuracy for trace in traces)
+    assert result.value == median(trace.test_value for trace in traces)
     assert result.memory_bytes == max(costs[facts][2] for trace in traces for facts in {*trace.facts(), StepFacts()})
     steps = sum(trace.steps for trace in traces)
     varies = any(kind.samples or kind.numerics_step for trace in traces for kind in trace.facts())
@@ -148,5 +148,5 @@ def test_seeds_and_steps_that_differ_in_nothing_but_their_order_give_one_result(
         study = Study(Plan(designs=(DESIGN,), workload=workload, seeds=7))
         study.traces = (tuple(structs.replace(traces[old], seed=new) for new, old in enumerate(order)),)
         results.append(study.comparison().designs[0])
-    for name in ("time_to_accuracy_s", "energy_to_accuracy_j", "steps_to_accuracy", "reached", "accuracy"):
+    for name in ("time_to_accuracy_s", "energy_to_accuracy_j", "steps_to_accuracy", "reached", "value"):
         assert getattr(results[0], name) == getattr(results[1], name)

@@ -25,7 +25,7 @@ def seed_results(
     return [
         SeedResult(
             seed=seed, steps_to_accuracy=time, time_to_accuracy_s=time,
-            energy_to_accuracy_j=None if time is None else 10 * time, accuracy=1.0, steps=1, ending="target",
+            energy_to_accuracy_j=None if time is None else 10 * time, value=1.0, steps=1, ending="target",
             curve=(), fingerprint=prints if isinstance(prints, str) else prints[seed],
         )
         for seed, time in enumerate(times)
@@ -40,9 +40,9 @@ def arriving(seed: int, step: float, *, mark: float = 0.0, until: int = 400) -> 
     low, high = 0.5 - 0.4 * share, 0.5 + 0.4 * (1 - share)
     points = [(before, low), (after, high)] if share else [(before, 0.5)]
     return Trace(
-        seed=seed, losses=(mark,) * until, runs=(FactsRun(StepFacts(), until),), test_accuracy=0.9, ending="target",
+        seed=seed, losses=(mark,) * until, runs=(FactsRun(StepFacts(), until),), test_value=0.9, ending="target",
         evaluations=tuple(
-            Evaluation(step=at, samples=32 * at, updates=at, accuracy=accuracy, loss=mark) for at, accuracy in points
+            Evaluation(step=at, samples=32 * at, updates=at, value=accuracy, loss=mark) for at, accuracy in points
         ),
     )  # fmt: skip
 
