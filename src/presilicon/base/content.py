@@ -54,6 +54,9 @@ _CACHED = type(cache(len))
 _SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
 
 
+_LONGEST_PLACE = 200
+
+
 class Content(NamedTuple):
     """The content of a value."""
 
@@ -92,11 +95,16 @@ class _Walk:
         self.modules: set[str] = set()
         self._finished: dict[int, tuple[Any, str]] = {}
         self._open: list[int] = []
+        self._lenient: dict[int, tuple[Any, str]] = {}
+        """What is finished of modules that count as a whole, in which nothing is named that cannot be compared."""
+        self._whole: dict[int, list[str]] = {}
 
     def digest(self, value: Any, where: str) -> str:
         """The digest of a part of the value, which stands at `where`."""
         if type(value) in _PLAIN:
             return _hashed(type(value).__name__, repr(value))
+        if len(where) > _LONGEST_PLACE:  # places are for messages, and a long way down would make each very long
+            where = f"{where[: _LONGEST_PLACE // 2]}...{where[-_LONGEST_PLACE // 4 :]}"
         key = id(value)
         if key in self._finished:
             return self._finished[key][1]
@@ -118,6 +126,8 @@ class _Walk:
                 parts = [self.digest(part, f"{where}[{index}]") for index, part in enumerate(value)]
                 return _hashed(type(value).__name__, *parts)
             case dict() if type(value) is dict:
+                return _hashed("dict", *self._items(value, where))
+            case types.MappingProxyType():
                 return _hashed("dict", *self._items(value, where))
             case set() | frozenset():
                 return _hashed("set", *sorted(self.digest(part, where) for part in sorted(value, key=_place_in_set)))
@@ -269,9 +279,14 @@ class _Walk:
         space = {name: part for name, part in vars(module).items() if not (name.startswith("__") or name in empty)}
         parts: list[str] = []
         if names is None:
-            quiet = _Walk()  # parts that no code may ever touch are not worth a remark
-            quiet._open, quiet.modules = [*self._open, id(module)], self.modules
-            parts = quiet._items(space, where)
+            if id(module) not in self._whole:
+                self._whole[id(module)] = []  # of one that leads to itself
+                quiet = _Walk()  # parts that no code may ever touch are not worth a remark
+                quiet._open, quiet.modules = [*self._open, id(module)], self.modules
+                quiet._finished = quiet._lenient = self._lenient
+                quiet._whole = self._whole
+                self._whole[id(module)] = quiet._items(space, where)
+            parts = self._whole[id(module)]
         for name in () if names is None else sorted(set(names) & space.keys()):
             value = space[name]
             if isinstance(value, types.ModuleType):
@@ -429,9 +444,20 @@ def is_installed(module: str | None) -> bool:
     if file is None:
         folders = list(getattr(loaded, "__path__", ()))  # a package without __init__.py
         file = folders[0] if folders else None
-    return file is not None and (
-        str(file).startswith(_libraries()) or re.search(r"[/\\](site|dist)-packages[/\\]", str(file)) is not None
-    )
+    if file is None:
+        return False
+    if str(file).startswith(_libraries()) or re.search(r"[/\\](site|dist)-packages[/\\]", str(file)) is not None:
+        return True
+    place = Path(file)
+    return top in _listed_in(str(place.parent.parent if place.stem == "__init__" else place.parent))
+
+
+@cache
+def _listed_in(folder: str) -> frozenset[str]:
+    """The packages that were installed into a folder of their own, as with `pip install --target`."""
+    records = [path for path in Path(folder).glob("*.dist-info/RECORD") if _is_file(path)]
+    lines = (line for path in records for line in path.read_text(encoding="utf-8", errors="replace").splitlines())
+    return frozenset(line.partition(",")[0].partition("/")[0].removesuffix(".py") for line in lines)
 
 
 def _package(module: str) -> str:

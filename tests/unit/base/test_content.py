@@ -4,6 +4,7 @@ import functools
 import random
 import socket
 import threading
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from presilicon.base import content_of
+from presilicon.base import content_of, is_installed
+from presilicon.base.content import _Walk
 
 
 def digest(value: Any) -> str:
@@ -240,3 +242,48 @@ def test_objects_are_not_asked_for_what_they_may_not_have() -> None:
     assert digest(Touchy()) == digest(Touchy())
     cached = functools.lru_cache(lambda x: x + 1)
     assert digest(cached) == digest(functools.lru_cache(lambda x: x + 1)) != digest(functools.lru_cache(lambda x: x))
+
+
+@dataclass
+class Options:
+    """A dataclass of the user's."""
+
+    width: int = 3
+    names: tuple[str, ...] = field(default_factory=tuple, metadata={"help": "names"})
+
+
+def test_dataclasses_have_a_content() -> None:
+    assert digest(Options(3)) == digest(Options(3)) != digest(Options(4))
+    assert digest(lambda: Options()) == digest(lambda: Options())
+
+
+def test_modules_that_lead_to_one_another_are_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "def a(x): return getattr({other}, x)\ndef b(x): return a(x), getattr({other}, x)\nclass C:\n  m = b\n"
+    count = 40
+    modules = [ModuleType(f"users_part{number}") for number in range(count)]
+    for number, module in enumerate(modules):
+        vars(module).update({f"m{other}": modules[other] for other in range(count)})
+        for part in range(3):
+            exec(text.format(other=f"m{(number + part + 1) % count}").replace("a(", f"a{part}("), vars(module))
+    visits = 0
+    digest_of = _Walk.digest
+
+    def counted(self: _Walk, value: Any, where: str) -> str:
+        nonlocal visits
+        visits += 1
+        return digest_of(self, value, where)
+
+    monkeypatch.setattr(_Walk, "digest", counted)
+    assert content_of(modules[0].b).unknown == ()
+    assert visits < 500 * count
+
+
+def test_packages_in_a_folder_of_their_own_are_installed_if_it_says_so(tmp_path: Path, monkeypatch: Any) -> None:
+    for name in ("listed", "loose"):
+        (tmp_path / f"users_{name}").mkdir()
+        (tmp_path / f"users_{name}" / "__init__.py").write_text("def f(): return 1\n")
+    (tmp_path / "listed-1.0.dist-info").mkdir()
+    (tmp_path / "listed-1.0.dist-info" / "RECORD").write_text("users_listed/__init__.py,sha256=x,18\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert is_installed("users_listed.part")
+    assert not is_installed("users_loose")
