@@ -1,7 +1,6 @@
 """A run is what it says: nothing outside of its record changes its bits, and nothing in it changes unnoticed."""
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -19,12 +18,13 @@ import torch
 from torch import nn
 
 import presilicon as ps
+from oracles.worker_tasks import EVENTS, die_once, emit_many
 from presilicon.base import ConfigError
 from presilicon.emulation import Checkpoint, SavedRun, TrainingRecord, isolated, train
 from presilicon.emulation.training.batches import WrittenInputWarning
 from presilicon.records import EvaluationEvent, Trace
 from presilicon.runs import EVENTS_FILE, EventLog, create_run, read_events
-from presilicon.study.engine import LocalEngine, emit
+from presilicon.study.engine import LocalEngine
 from presilicon.study.instrumented import stream_file
 from presilicon.workloads import Splits, Workload, load_workload, sgd, splits_digest
 
@@ -525,12 +525,6 @@ def _numbers() -> Splits:
     return Splits(*((inputs, targets.float()) for inputs, targets in (whole.train, whole.validation, whole.test)))
 
 
-def _emit_many(number: int) -> int:
-    for step in range(200):
-        emit(EvaluationEvent(design="a", seed=number, step=step, value=0.5))
-    return number
-
-
 def test_every_event_arrives_however_slowly_it_is_passed_on() -> None:
     seen: list[Any] = []
 
@@ -539,21 +533,13 @@ def test_every_event_arrives_however_slowly_it_is_passed_on() -> None:
         seen.append(event)
 
     engine = LocalEngine(2, on_event=slow)
-    assert sorted(outcome.result for outcome in engine.run(_emit_many, range(2))) == [0, 1]
-    assert len(seen) == 400
-
-
-def _die_once(task: tuple[int, Path]) -> int:
-    number, folder = task
-    if number == 1 and not (folder / "died").exists():
-        (folder / "died").touch()
-        os._exit(1)
-    return number
+    assert sorted(outcome.result for outcome in engine.run(emit_many, range(2))) == [0, 1]
+    assert len(seen) == 2 * EVENTS
 
 
 def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
     tasks = [(number, tmp_path) for number in range(4)]
-    outcomes = list(LocalEngine(2).run(_die_once, tasks))
+    outcomes = list(LocalEngine(2).run(die_once, tasks))
     assert sorted(outcome.result for outcome in outcomes) == [0, 1, 2, 3]
 
 
@@ -625,8 +611,9 @@ def test_a_run_says_on_which_processor_it_was_trained(tmp_path: Path) -> None:
     assert result.provenance["processors"] == [f"{kind['vectors']} ({kind['libraries']})"]
 
 
-def test_jobs_make_no_difference() -> None:
-    results = [ps.compare(["bf16-systolic", "fp8-systolic"], QUICK, seeds=2, jobs=jobs) for jobs in (1, 2, 4)]
+def test_jobs_make_no_difference(tmp_path: Path, clean_helper: None) -> None:
+    workload = load_workload(_write(tmp_path, HELPER.format("")))
+    results = [ps.compare(["bf16-systolic", "fp8-systolic"], workload, seeds=2, jobs=jobs) for jobs in (1, 2, 4)]
     assert results[0] == results[1] == results[2]
 
 
