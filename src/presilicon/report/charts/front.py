@@ -27,7 +27,8 @@ def _draw(result: SweepResult) -> Any:
 
     names = result.metric_names
     trained = "time_s" in names and result.recommendation is None
-    time = "time_s" if trained else next((name for name in result.objectives if name.startswith("time_")), names[0])
+    times = [name for name in (*result.objectives, *names) if name.startswith("time_")]
+    time = "time_s" if trained else [*times, "time_per_step_s"][0]
     energy = time.replace("time", "energy").removesuffix("_s") + "_j"
     panels = [(time, energy, "area_mm2"), (time, "area_mm2", "accuracy" if trained else "power_w")]
     figure = Figure(figsize=(11.0, 4.8), layout="constrained")
