@@ -15,7 +15,7 @@ from presilicon.base.config import (
     to_toml,
     write_out,
 )
-from presilicon.base.content import EMPTY, Content, content_of, is_installed
+from presilicon.base.content import EMPTY, Content, content_of
 from presilicon.base.errors import (
     UNREADABLE,
     ConfigError,
@@ -41,6 +41,7 @@ from presilicon.base.files import (
     write_atomically,
     write_file,
 )
+from presilicon.base.installed import is_installed
 from presilicon.base.layout import DOCUMENT_SCHEMA, change_lines, columns, json_text, pick
 from presilicon.base.lazy import deferred, np, torch
 from presilicon.base.meanings import meaning, meaning_changes

@@ -9,25 +9,20 @@ the order of keys do not count.
 import dis
 import logging
 import os
-import re
 import sys
-import sysconfig
 import types
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, cached_property, partial
-from hashlib import sha256
 from importlib import import_module
-from importlib.util import find_spec
 from inspect import getattr_static
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
-SAMPLED_BYTES = 1 << 30
-"""Arrays and files up to this size count by every byte, larger ones by their size and evenly spaced pieces."""
-_PIECES = 64
-_PIECE_BYTES = 1 << 20
+from presilicon.base.fingerprints import array_content, hashed, is_file, path_content
+from presilicon.base.installed import is_installed, package_of
+
 _DEPTH = 20_000
 """Python calls within one walk."""
 
@@ -45,16 +40,15 @@ _CLASS_INTERNALS = {
     "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__slots__", "__slotnames__",
 }  # fmt: skip
 _PLAIN = (type(None), type(...), bool, int, float, complex, str, bytes)
+_CACHED = type(cache(len))
+_SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
+_LONGEST_PLACE = 200
+"""Characters of a place in the walk, which messages name."""
 EMPTY = "__empty__"
 """Where a module may say which of its names stood for nothing, or for an empty container, when it had been run.
 
 What code puts there later, such as data that it keeps, is made by what counts, and does not count itself.
 """
-_CACHED = type(cache(len))
-_SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
-
-
-_LONGEST_PLACE = 200
 
 
 class Content(NamedTuple):
@@ -96,20 +90,20 @@ class _Walk:
         self._finished: dict[int, tuple[Any, str]] = {}
         self._open: list[int] = []
         self._lenient: dict[int, tuple[Any, str]] = {}
-        """What is finished of modules that count as a whole, in which nothing is named that cannot be compared."""
+        """Finished parts of modules that count as a whole; those that cannot be compared are not named there."""
         self._whole: dict[int, list[str]] = {}
 
     def digest(self, value: Any, where: str) -> str:
         """The digest of a part of the value, which stands at `where`."""
         if type(value) in _PLAIN:
-            return _hashed(type(value).__name__, repr(value))
+            return hashed(type(value).__name__, repr(value))
         if len(where) > _LONGEST_PLACE:  # places are for messages, and a long way down would make each very long
             where = f"{where[: _LONGEST_PLACE // 2]}...{where[-_LONGEST_PLACE // 4 :]}"
         key = id(value)
         if key in self._finished:
             return self._finished[key][1]
         if key in self._open:
-            return _hashed("cycle", str(len(self._open) - self._open.index(key)))
+            return hashed("cycle", str(len(self._open) - self._open.index(key)))
         self._open.append(key)
         try:
             found = self._of_kind(value, where)
@@ -124,24 +118,22 @@ class _Walk:
         match value:
             case list() | tuple() if type(value) in (list, tuple):
                 parts = [self.digest(part, f"{where}[{index}]") for index, part in enumerate(value)]
-                return _hashed(type(value).__name__, *parts)
-            case dict() if type(value) is dict:
-                return _hashed("dict", *self._items(value, where))
-            case types.MappingProxyType():
-                return _hashed("dict", *self._items(value, where))
+                return hashed(type(value).__name__, *parts)
+            case dict() | types.MappingProxyType() if type(value) in (dict, types.MappingProxyType):
+                return hashed("dict", *self._items(value, where))
             case set() | frozenset():
-                return _hashed("set", *sorted(self.digest(part, where) for part in sorted(value, key=_place_in_set)))
+                return hashed("set", *sorted(self.digest(part, where) for part in sorted(value, key=_place_in_set)))
             case PurePath():
-                return _hashed("path", _path_content(Path(value)))
+                return hashed("path", path_content(Path(value)))
             case partial():
                 named = {name: self._argument(part, f"{where}: {name}") for name, part in value.keywords.items()}
                 parts = [self._argument(part, f"{where}: argument {number}") for number, part in enumerate(value.args)]
                 pairs = [part for name in sorted(named) for part in (name, named[name])]
-                return _hashed("partial", self.digest(value.func, where), *parts, "keywords", *pairs)
+                return hashed("partial", self.digest(value.func, where), *parts, "keywords", *pairs)
             case types.FunctionType():
                 return self._function(value, where)
             case types.MethodType():
-                return _hashed("method", self.digest(value.__func__, where), self.digest(value.__self__, where))
+                return hashed("method", self.digest(value.__func__, where), self.digest(value.__self__, where))
             case types.BuiltinFunctionType() | types.MethodDescriptorType() | types.MethodWrapperType():
                 return self._builtin(value, where)
             case type():
@@ -149,21 +141,21 @@ class _Walk:
             case types.ModuleType():
                 return self._module(value, None, where)
             case types.CodeType():
-                return _hashed("code", *self._instructions(value, where))
+                return hashed("code", *self._instructions(value, where))
             case property():
                 accessors = [self.digest(part, where) for part in (value.fget, value.fset, value.fdel)]
-                return _hashed("property", *accessors)
+                return hashed("property", *accessors)
             case cached_property():
-                return _hashed("property", self.digest(value.func, where))
+                return hashed("property", self.digest(value.func, where))
             case staticmethod() | classmethod():
-                return _hashed(type(value).__name__, self.digest(value.__func__, where))
+                return hashed(type(value).__name__, self.digest(value.__func__, where))
         if isinstance(value, _CACHED):
-            return _hashed("cached", self.digest(value.__wrapped__, where))
+            return hashed("cached", self.digest(value.__wrapped__, where))
         compiled = getattr_static(value, "py_func", None)  # asking an object may be an error of its own
         if isinstance(compiled, types.FunctionType) and is_installed(type(value).__module__):
             options = self.digest(getattr(value, "targetoptions", None), where)
-            return _hashed(_qualified(type(value)), self.digest(compiled, where), options)
-        array = _array_content(value)
+            return hashed(_qualified(type(value)), self.digest(compiled, where), options)
+        array = array_content(value)
         return array if array is not None else self._object(value, where)
 
     def _items(self, values: Mapping[Any, Any], where: str) -> list[str]:
@@ -176,16 +168,16 @@ class _Walk:
         """The digest of an argument; a text that names a file counts by its contents as well."""
         own = self.digest(value, where)
         file = _named_file(value)
-        return own if file is None else _hashed("file", _path_content(file))
+        return own if file is None else hashed("file", path_content(file))
 
     def _function(self, function: types.FunctionType, where: str) -> str:
         module = function.__globals__.get("__name__")  # a decorator may have changed that of the function
         if module is not None and is_installed(module):
             made = self._made(function, where) if "<locals>" in function.__code__.co_qualname else []
-            return _hashed("function", _package(module), module, function.__code__.co_qualname, *made)
+            return hashed("function", package_of(module), module, function.__code__.co_qualname, *made)
         self.modules.add(module or "a module without name")
         state = {name: part for name, part in vars(function).items() if name != "__wrapped__"}
-        return _hashed(
+        return hashed(
             "function",
             *self._instructions(function.__code__, where),
             *self._made(function, where),
@@ -195,7 +187,7 @@ class _Walk:
         )  # fmt: skip
 
     def _made(self, function: types.FunctionType, where: str) -> list[str]:
-        """What a function got when it was made: default arguments and closure."""
+        """The default arguments and the closure of a function."""
         cells = []
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             try:
@@ -254,12 +246,12 @@ class _Walk:
         owner = getattr(function, "__self__", None)
         name = f"{getattr(function, '__module__', None)}.{getattr(function, '__qualname__', function.__name__)}"
         if owner is None or isinstance(owner, types.ModuleType | type):
-            return _hashed("builtin", name)
-        return _hashed("builtin", name, self.digest(owner, where))
+            return hashed("builtin", name)
+        return hashed("builtin", name, self.digest(owner, where))
 
     def _class(self, kind: type, where: str) -> str:
         if is_installed(kind.__module__):
-            return _hashed("class", _package(kind.__module__), _qualified(kind))
+            return hashed("class", package_of(kind.__module__), _qualified(kind))
         self.modules.add(kind.__module__)
         members = [
             (name, self.digest(part, f"{where}: {kind.__qualname__}.{name}"))
@@ -268,12 +260,12 @@ class _Walk:
         ]
         fields = sorted(vars(kind).get("__annotations__", {}))
         bases = [self.digest(base, where) for base in (*kind.__bases__, type(kind))]
-        return _hashed("class", kind.__qualname__, *bases, *fields, *[part for pair in members for part in pair])
+        return hashed("class", kind.__qualname__, *bases, *fields, *[part for pair in members for part in pair])
 
     def _module(self, module: types.ModuleType, names: Iterable[str] | None, where: str) -> str:
         """The parts of a module that code uses; all of them where `names` is None."""
         if is_installed(module.__name__):
-            return _hashed("module", _package(module.__name__), module.__name__)
+            return hashed("module", package_of(module.__name__), module.__name__)
         self.modules.add(module.__name__)
         empty = vars(module).get(EMPTY, frozenset())
         space = {name: part for name, part in vars(module).items() if not (name.startswith("__") or name in empty)}
@@ -296,18 +288,18 @@ class _Walk:
                 self._open.pop()
             else:
                 parts += [name, self.digest(value, f"{where}: {module.__name__}.{name}")]
-        return _hashed("module", *parts)
+        return hashed("module", *parts)
 
     def _object(self, value: Any, where: str) -> str:
         """An object by its class and by the state that a copy of it would get."""
         if isinstance(value, logging.Logger):
-            return _hashed("logger")
+            return hashed("logger")
         try:
             reduced = value.__reduce_ex__(2)
-        except Exception:
+        except Exception:  # an object may refuse to be copied in a way of its own
             return self._give_up(value, where)
         if isinstance(reduced, str):
-            return _hashed("object", _qualified(type(value)), reduced)
+            return hashed("object", _qualified(type(value)), reduced)
         rebuild, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
         if isinstance(state, dict):
             parts = [self.digest(rebuild, where), self.digest(arguments, where)]
@@ -320,18 +312,11 @@ class _Walk:
         parts += [self.digest(part, f"{where}[{index}]") for index, part in enumerate(items or ())]
         if isinstance(value, OrderedDict):
             parts.append(repr([str(key) for key in value]))
-        return _hashed("object", self.digest(type(value), where), *parts, *self._items(dict(pairs or ()), where))
+        return hashed("object", self.digest(type(value), where), *parts, *self._items(dict(pairs or ()), where))
 
     def _give_up(self, value: Any, where: str) -> str:
         self.unknown.append(f"{where} ({type(value).__qualname__})")
-        return _hashed("unknown", _qualified(type(value)))
-
-
-def _hashed(kind: str, *parts: str) -> str:
-    digest = sha256(kind.encode())
-    for part in parts:
-        digest.update(f"\0{len(part)} ".encode() + part.encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
+        return hashed("unknown", _qualified(type(value)))
 
 
 def _qualified(value: Any) -> str:
@@ -382,7 +367,7 @@ def _names_in(code: types.CodeType) -> _Names:
 
 
 def _place_in_set(part: Any) -> tuple[str, str]:
-    """By what the parts of a set are visited: their own order differs from process to process."""
+    """Sort key for visiting the parts of a set, whose own order differs from process to process."""
     return type(part).__name__, repr(part) if type(part) in _PLAIN else _qualified(part)
 
 
@@ -390,7 +375,7 @@ def _named_file(value: Any, folder: Path = Path()) -> Path | None:
     """The file that a text names, if it does."""
     if not isinstance(value, str) or not 2 < len(value) < 1024 or not ("." in value or os.sep in value):
         return None
-    return folder / value if _is_file(folder / value) else None
+    return folder / value if is_file(folder / value) else None
 
 
 def _files_named_in(code: types.CodeType, module: str | None) -> list[str]:
@@ -402,7 +387,7 @@ def _files_named_in(code: types.CodeType, module: str | None) -> list[str]:
             found += _files_named_in(constant, module)
         else:
             files = [file for folder in folders if (file := _named_file(constant, folder)) is not None]
-            found += [_path_content(file) for file in files[:1]]
+            found += [path_content(file) for file in files[:1]]
     return found
 
 
@@ -414,124 +399,5 @@ def _imported(name: str, level: int, space: Mapping[str, Any]) -> types.ModuleTy
         if is_installed(full.strip(".")) and full not in sys.modules:
             return None
         return import_module(full.strip("."))
-    except Exception:
+    except Exception:  # the code of the imported module may fail in any way
         return None
-
-
-@cache
-def _libraries() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    return tuple({paths[name] + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-
-
-def is_installed(module: str | None) -> bool:
-    """Whether a module belongs to Python, to an installed package, or to this one: a version says what it computes."""
-    top = (module or "builtins").partition(".")[0]
-    if top == "__main__":
-        return False
-    loaded = sys.modules.get(top)
-    file = getattr(loaded, "__file__", None)
-    if top == __package__.partition(".")[0] or top in sys.builtin_module_names:
-        return True
-    if top in sys.stdlib_module_names and (file is None or str(file).startswith(_libraries())):
-        return True  # a script's folder may have a module of that name
-    if loaded is None:
-        try:
-            spec = find_spec(top)
-        except (ImportError, ValueError):
-            spec = None
-        file = None if spec is None else spec.origin
-    if file is None:
-        folders = list(getattr(loaded, "__path__", ()))  # a package without __init__.py
-        file = folders[0] if folders else None
-    if file is None:
-        return False
-    if str(file).startswith(_libraries()) or re.search(r"[/\\](site|dist)-packages[/\\]", str(file)) is not None:
-        return True
-    place = Path(file)
-    return top in _listed_in(str(place.parent.parent if place.stem == "__init__" else place.parent))
-
-
-@cache
-def _listed_in(folder: str) -> frozenset[str]:
-    """The packages that were installed into a folder of their own, as with `pip install --target`."""
-    records = [path for path in Path(folder).glob("*.dist-info/RECORD") if _is_file(path)]
-    lines = (line for path in records for line in path.read_text(encoding="utf-8", errors="replace").splitlines())
-    return frozenset(line.partition(",")[0].partition("/")[0].removesuffix(".py") for line in lines)
-
-
-def _package(module: str) -> str:
-    """An installed package and its version; this package's own meaning has numbers of its own."""
-    top = module.partition(".")[0]
-    if top == __package__.partition(".")[0] or top in sys.stdlib_module_names:
-        return top
-    return f"{top} {getattr(sys.modules.get(top), '__version__', '')}"
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
-def _path_content(path: Path) -> str:
-    """The contents of a file, or of all files in a folder; of a place where there is nothing, its name."""
-    if _is_file(path):
-        return _file_content(path)
-    if path.is_dir():
-        # A folder of code, where results may stand too, is no data: what code takes from it counts by itself.
-        if path.resolve() in (Path.cwd(), *Path.cwd().parents) or any(path.glob("*.py")):
-            return _hashed("folder of code")
-        files = sorted(file for file in path.rglob("*") if _is_file(file))
-        sizes = [file.stat().st_size for file in files]
-        names = [f"{file.relative_to(path).as_posix()} {size}" for file, size in zip(files, sizes, strict=True)]
-        step = 1 if sum(sizes) <= SAMPLED_BYTES else -(-len(files) // _PIECES)
-        return _hashed("folder", *names, *map(_file_content, files[::step]))
-    return _hashed("nothing", str(path))
-
-
-def _file_content(path: Path) -> str:
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            return _sampled(size, lambda start, count: (file.seek(start), file.read(count))[1])
-    except OSError as error:
-        return _hashed("unreadable", str(error.strerror))
-
-
-def _sampled(size: int, read: Callable[[int, int], Any]) -> str:
-    """The digest of bytes: of all of them, or of evenly spaced pieces of many."""
-    digest = sha256(f"{size} ".encode())
-    if size <= SAMPLED_BYTES:
-        for start in range(0, size, _PIECE_BYTES):
-            digest.update(read(start, min(_PIECE_BYTES, size - start)))
-    else:
-        for number in range(_PIECES):
-            digest.update(read((size - _PIECE_BYTES) * number // (_PIECES - 1), _PIECE_BYTES))
-    return digest.hexdigest()
-
-
-def _array_content(value: Any) -> str | None:
-    """The type, shape and bytes of a tensor or an array; None for anything else."""
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    facts = ""
-    if torch is not None and isinstance(value, torch.Tensor):
-        if value.is_meta or value.is_sparse or value.is_quantized or value.layout != torch.strided:
-            return _hashed("tensor", str(value.dtype), str(tuple(value.shape))) if value.is_meta else None
-        facts = f"{value.dtype} {value.requires_grad}"
-        plain = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
-        value = plain.flatten().view(torch.uint8).numpy().reshape(-1) if plain.numel() else plain.numpy()
-        shape = tuple(plain.shape)
-    elif torch is not None and isinstance(value, torch.Generator):
-        return _hashed("generator", str(value.device), _array_content(value.get_state()) or "")
-    elif torch is not None and isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format):
-        return _hashed("torch", str(value))
-    elif numpy is not None and isinstance(value, numpy.ndarray) and not value.dtype.hasobject:
-        facts, shape = value.dtype.str, value.shape
-    else:
-        return None
-    flat = value.reshape(-1)  # a copy where the bytes are not in order
-    data = flat.view("u1") if flat.nbytes else flat
-    content = _sampled(flat.nbytes, lambda start, count: data[start : start + count].tobytes())
-    return _hashed("array", facts, str(shape), content)

@@ -20,7 +20,7 @@ from presilicon.workloads import load_workload
 SOURCE = Path(presilicon.__file__).parent
 
 OWN_FILES = {
-    "base": {"content.py", "extensions.py", "files.py", "lazy.py", "processor.py"},
+    "base": {"extensions.py", "files.py", "fingerprints.py", "installed.py", "lazy.py", "processor.py"},
     "designs": {"inheritance.py"},
     "emulation": {"training/checkpoint.py"},
     "formats": set(),

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -29,8 +29,8 @@ def isolated(device: str) -> Iterator[None]:
             yield
             return
         settings = _settings()
-        stack.callback(_set, settings, [_value(read) for read, _, _ in settings])
-        _set(settings, [value for _, _, value in settings])
+        stack.callback(_set, settings, [_value(setting.read) for setting in settings])
+        _set(settings, [setting.value for setting in settings])
         for kind in ("cpu", "cuda"):
             if torch.is_autocast_enabled(kind):
                 stack.enter_context(torch.autocast(kind, enabled=False))
@@ -52,20 +52,27 @@ def turn() -> Iterator[None]:
         _taking_turns.is_set = before
 
 
-def _settings() -> list[tuple[Callable[[], Any], Callable[[Any], object], Any]]:
-    """How each setting is read and written, and its value in a training."""
+class _Setting(NamedTuple):
+    """A setting of the process, and its value in a training."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+    value: Any
+
+
+def _settings() -> list[_Setting]:
     backends, cudnn, cuda = torch.backends, torch.backends.cudnn, torch.backends.cuda
     return [
-        (torch.get_num_threads, torch.set_num_threads, 1),  # more would add in another order
-        (torch.get_default_dtype, torch.set_default_dtype, torch.float32),
-        (_flushes_denormals, torch.set_flush_denormal, False),
-        (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"),
-        (_determinism, _set_determinism, (False, False)),
-        (lambda: backends.mkldnn.enabled, backends.mkldnn.set_flags, True),
+        _Setting(torch.get_num_threads, torch.set_num_threads, 1),  # more would add in another order
+        _Setting(torch.get_default_dtype, torch.set_default_dtype, torch.float32),
+        _Setting(_flushes_denormals, torch.set_flush_denormal, False),
+        _Setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"),
+        _Setting(_determinism, _set_determinism, (False, False)),
+        _Setting(lambda: backends.mkldnn.enabled, backends.mkldnn.set_flags, True),
         # Attention in pieces adds in another order, on the CPU too.
-        (cuda.flash_sdp_enabled, cuda.enable_flash_sdp, True),
-        (cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp, True),
-        (cuda.math_sdp_enabled, cuda.enable_math_sdp, True),
+        _Setting(cuda.flash_sdp_enabled, cuda.enable_flash_sdp, True),
+        _Setting(cuda.mem_efficient_sdp_enabled, cuda.enable_mem_efficient_sdp, True),
+        _Setting(cuda.math_sdp_enabled, cuda.enable_math_sdp, True),
         # By default torch chooses convolutions of a GPU by trial, and lets those of float32 round to TF32.
         _attribute(cudnn, "deterministic", True),
         _attribute(cudnn, "benchmark", False),
@@ -94,11 +101,11 @@ def _value(read: Callable[[], Any]) -> Any:
         return None
 
 
-def _set(settings: list[tuple[Callable[[], Any], Callable[[Any], object], Any]], values: list[Any]) -> None:
+def _set(settings: list[_Setting], values: list[Any]) -> None:
     """Set the settings whose values are known, in their order: one may change those after it."""
-    for (read, write, _), value in zip(settings, values, strict=True):
-        if value is not None and _value(read) != value:
-            write(value)
+    for setting, value in zip(settings, values, strict=True):
+        if value is not None and _value(setting.read) != value:
+            setting.write(value)
 
 
 def _determinism() -> tuple[bool, bool]:
@@ -109,8 +116,8 @@ def _set_determinism(value: tuple[bool, bool]) -> None:
     torch.use_deterministic_algorithms(value[0], warn_only=value[1])
 
 
-def _attribute(owner: Any, name: str, value: Any) -> tuple[Callable[[], Any], Callable[[Any], object], Any]:
-    return lambda: getattr(owner, name), lambda chosen: setattr(owner, name, chosen), value
+def _attribute(owner: Any, name: str, value: Any) -> _Setting:
+    return _Setting(lambda: getattr(owner, name), lambda chosen: setattr(owner, name, chosen), value)
 
 
 def _flushes_denormals() -> bool:

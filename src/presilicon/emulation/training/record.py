@@ -114,6 +114,7 @@ def changed_parts(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 _NESTED = ("workload", "code", "versions", "processor")
+"""Parts whose own parts are named one by one."""
 
 
 def _changed(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str) -> Iterator[str]:
