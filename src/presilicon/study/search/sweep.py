@@ -101,9 +101,13 @@ def sweep(
 def carry_out_sweep(study: StudyFile, out: Path, options: SweepOptions) -> SweepResult:
     """Carry out a study, or continue it, in a run directory under `out`."""
     check_study(study)
-    _forget_data(study)
+    if study.training is not None:
+        from presilicon.study.seeds import forget_data
+
+        forget_data()
     stored = _stored_run(study, out, options)
-    if stored is not None and stored.status == "finished" and _is_of_this_processor(stored, study):
+    if stored is not None and stored.status == "finished":
+        _check_processor(stored, study)
         result = read_sweep(stored.path, study)
         if not _lacks_sensitivity(study, result):
             return result
@@ -134,11 +138,11 @@ def _takes_any_processor(study: StudyFile) -> bool:
     return study.training is not None and study.training.any_processor
 
 
-def _is_of_this_processor(stored: StoredRun, study: StudyFile) -> bool:
-    """Whether the result of a study is shown as it is: another kind of processor would give it other bits."""
+def _check_processor(stored: StoredRun, study: StudyFile) -> None:
+    """Refuse to show the result of another kind of processor as this one's, unless the study takes any."""
     then = stored.record.config.get("processor") if stored.record else None
     if study.training is None or _takes_any_processor(study) or then == processor(study.training.device):
-        return True
+        return
     raise ConfigError(
         f"{stored.name} is this study, trained on {describe_processor(then)}; here it would have other bits: "
         "any_processor = true in [train] (--any-processor) shows it all the same, and --new trains it here"
@@ -227,13 +231,6 @@ def _trained_with(training: Training, workloads: Mapping[str, Workload]) -> dict
             )
     data = {Path(name).name: content.digest[:16] for name, content in contents.items()}
     return {"data": data, "processor": processor(training.device)}
-
-
-def _forget_data(study: StudyFile) -> None:
-    if study.training is not None:
-        from presilicon.study.seeds import forget_data
-
-        forget_data()
 
 
 def _stored_run(study: StudyFile, out: Path, options: SweepOptions) -> StoredRun | None:
