@@ -23,14 +23,13 @@ from presilicon.emulation.exact import EXACT
 from presilicon.emulation.losses import loss_of_training
 from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.operators import Operator
+from presilicon.ops import describe_operator, ops_of_call
 from presilicon.records import CoverageStatus, CoveredOp, EmulationCoverage, Role, Stage
 from presilicon.workloads import (
     Layers,
     Workload,
-    describe_operator,
     mean_of_outputs,
     next_sequence_number,
-    ops_of_call,
     sequence_number_of,
     sgd,
 )

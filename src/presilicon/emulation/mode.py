@@ -21,10 +21,10 @@ from presilicon.emulation.ops import attention, grouped, recurrent
 from presilicon.emulation.ops.arithmetic import Arithmetic
 from presilicon.emulation.ops.calls import Call, readers, uncovered
 from presilicon.emulation.ops.sparse import sparse_call
-from presilicon.emulation.ops.vector import vector_functions
 from presilicon.emulation.transforms import refuse_transforms
 from presilicon.operators import Operator
-from presilicon.workloads import describe_operator, tensors_in
+from presilicon.ops import describe_operator, follow, functions
+from presilicon.workloads import tensors_in
 
 Handler = Callable[..., Any]
 """Takes an `Arithmetic`, the torch function, and its arguments."""
@@ -33,9 +33,9 @@ Handler = Callable[..., Any]
 @cache
 def handlers() -> Mapping[Callable[..., Any], Handler]:
     """The handler of each torch function that emulation computes or warns about."""
-    table: dict[Callable[..., Any], Handler] = dict.fromkeys(vector_functions(), _vector)
-    table |= dict.fromkeys([*_SPREADING, torch.Tensor.__getitem__], _spread)
-    table |= dict.fromkeys(_ACCUMULATING, _accumulated)
+    table: dict[Callable[..., Any], Handler] = dict.fromkeys(functions(), _vector)
+    table |= dict.fromkeys([*functions("spreads"), torch.Tensor.__getitem__], _spread)
+    table |= dict.fromkeys(functions("accumulates"), _accumulated)
     table |= dict.fromkeys(uncovered(), _uncovered)
     table |= dict.fromkeys(_MATRIX_PRODUCTS, _sparse_product)
     table |= dict.fromkeys(readers(), _product)
@@ -72,6 +72,8 @@ def product_handlers() -> Mapping[Callable[..., Any], Handler]:
     return {func: handler for func, handler in handlers().items() if handler not in _VECTOR}
 
 
+follow(handlers.cache_clear)
+follow(product_handlers.cache_clear)
 _multiplying: dict[Callable[..., Any], bool] = {}
 """Whether each function that emulation does not know multiplies matrices."""
 
@@ -157,7 +159,7 @@ class EmulationMode(TorchFunctionMode):
         if self._emulation.recorders and func in RELUS and not is_exact():
             self._emulation.show_relu(out)
         multiplies = _multiplying.get(func, False) if handler is None else handler not in _VECTOR
-        moves = handler is None and func not in vector_functions()
+        moves = handler is None and func not in functions()
         self._emulation.origins.note_result(func, args, kwargs, out, multiplies=multiplies, moves=moves)
         return out
 
@@ -282,21 +284,6 @@ def _accumulated(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwar
     """A function that moves numbers, or adds them up if it is asked to."""
     adds = kwargs.get("accumulate") or (len(args) > 3 and args[3] is True) or kwargs.get("reduce") is not None
     return do.apply(func, *args, **kwargs) if adds else func(*args, **kwargs)
-
-
-_ACCUMULATING = frozenset(
-    getattr(home, name)
-    for home in (torch, torch.Tensor)
-    for name in ("index_put", "index_put_", "put", "put_", "scatter", "scatter_")
-    if hasattr(home, name)
-)
-_SPREADING = frozenset(
-    getattr(home, name)
-    for home in (torch, torch.Tensor)
-    for name in ("expand", "expand_as", "broadcast_to", "repeat", "tile", "repeat_interleave", "index_select", "gather")
-    if hasattr(home, name)
-)
-"""Functions that read an element of a parameter several times, so that its gradient is a sum; indexing may, too."""
 
 
 def _spread(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

@@ -23,8 +23,9 @@ from presilicon.emulation.state.entry import ENTRY
 from presilicon.emulation.steps.lines import Line
 from presilicon.emulation.steps.update import run_update_step
 from presilicon.formats import Key, parse
+from presilicon.ops import describe_operator
 from presilicon.records import Ends, Role
-from presilicon.workloads import check_optimizer, describe_operator, ends_of, named_layers, tensors_in
+from presilicon.workloads import check_optimizer, ends_of, named_layers, tensors_in
 
 OptimizerT = TypeVar("OptimizerT", bound=Optimizer)
 

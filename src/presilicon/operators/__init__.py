@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from presilicon.base import deferred
 from presilicon.operators.files import load_operator
 from presilicon.operators.fits import Fit, Interpolation, Outside, piecewise_linear, table
-from presilicon.operators.functions import PRODUCTS, VECTOR_FUNCTIONS, check_function, split_pattern
+from presilicon.operators.functions import check_function, split_pattern
 from presilicon.operators.operator import Backward, LargestError, Operator, operator
 from presilicon.operators.pricing import LATENCY
 from presilicon.operators.program import CONDITIONS, Program, ProgramInstruction
@@ -32,8 +32,6 @@ __all__ = [
     "CONDITIONS",
     "EXACT",
     "LATENCY",
-    "PRODUCTS",
-    "VECTOR_FUNCTIONS",
     "Backward",
     "Fit",
     "Interpolation",

@@ -16,11 +16,12 @@ from torch.utils.flop_counter import flop_registry
 
 from presilicon.base import ConfigError, MissingToolError, to_plain, to_toml
 from presilicon.designs import Characterization, Row
+from presilicon.ops import describe_operator
 from presilicon.records import OpKind, Phase
 from presilicon.scheduling import OpDevice, open_device
 from presilicon.study.cards.nvml import Nvml
 from presilicon.study.scheduling import kind_named, size_of
-from presilicon.workloads import Workload, describe_operator, load_workload
+from presilicon.workloads import Workload, load_workload
 
 HOLD_S = 0.1
 """Shortest time for which an op is repeated to measure its power."""

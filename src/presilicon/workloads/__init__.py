@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         sequence_number_of,
         tensors_in,
     )
-    from presilicon.workloads.capturing.operators import describe_operator, ops_of_call
     from presilicon.workloads.capturing.optimizer_state import check_optimizer
     from presilicon.workloads.capturing.origins import Origin, origin_of_result
     from presilicon.workloads.capturing.step_capture import capture, capture_workload, mean_of_outputs
@@ -74,7 +73,6 @@ __all__ = [
     "check_optimizer",
     "classified",
     "constants_of",
-    "describe_operator",
     "digits_revnet",
     "ends_of",
     "files_of",
@@ -90,7 +88,6 @@ __all__ = [
     "named_layers",
     "next_sequence_number",
     "open_split",
-    "ops_of_call",
     "origin_of_result",
     "plain_name",
     "read_optimizer",

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from presilicon import capture
+from presilicon.ops import im2col
 from presilicon.records import Convolution, Gemm
 from presilicon.simulation import gemm_cycles
-from presilicon.workloads.capturing.products import im2col
 
 LINES = (Path(__file__).with_name("scalesim_golden.csv")).read_text().splitlines()
 ROWS = list(csv.DictReader(LINES[1:]))

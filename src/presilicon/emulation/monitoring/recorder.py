@@ -5,19 +5,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 from presilicon.emulation.monitoring.statistics import Measurement, Row, is_surely_finite, measure
 from presilicon.formats import Format, short_name
+from presilicon.ops import functions, rectifies
 from presilicon.records import Failure, FailureKind, Limits, MonitoredRole, ProductPhase, Role
 
 if TYPE_CHECKING:
     from presilicon.emulation.layer_plan import LayerPlan
 
-RELUS = frozenset(
-    (functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, functional.relu6)
-)
+RELUS = frozenset(function for function, name in functions().items() if rectifies(name))
 
 
 class Rounding(NamedTuple):

@@ -12,37 +12,9 @@ import torch
 from torch import Tensor
 
 from presilicon.base import ConfigError
-from presilicon.emulation.operators.composites import softmax_axis
 from presilicon.operators import Operator
+from presilicon.ops import arguments_of, entry_named, entry_of_function, softmax_axis
 
-_CONVOLUTION = "input weight bias=None stride=1 padding=0 dilation=1 groups=1"
-_BINARY = "input other alpha=1 rounding_mode=None"
-_POOL = "input kernel_size stride=None padding=0"
-_SIGNATURES = {
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _CONVOLUTION),
-    "linear": "input weight bias=None",
-    **dict.fromkeys(("matmul", "mm", "bmm"), "input other"),
-    **dict.fromkeys(("add", "sub", "mul", "div", "maximum", "minimum", "pow"), _BINARY),
-    **dict.fromkeys(("softmax", "log_softmax", "softmin"), "input dim=-1 _stacklevel=3 dtype=None"),
-    "layer_norm": "input normalized_shape weight=None bias=None eps=1e-05",
-    "rms_norm": "input normalized_shape weight=None eps=None",
-    "batch_norm": "input running_mean running_var weight=None bias=None training=False momentum=0.1 eps=1e-05",
-    "group_norm": "input num_groups weight=None bias=None eps=1e-05",
-    **dict.fromkeys([f"max_pool{n}d" for n in (1, 2, 3)], f"{_POOL} dilation=1 ceil_mode=False return_indices=False"),
-    **dict.fromkeys(
-        [f"avg_pool{n}d" for n in (1, 2, 3)], f"{_POOL} ceil_mode=False count_include_pad=True divisor_override=None"
-    ),
-    "scaled_dot_product_attention": (
-        "query key value attn_mask=None dropout_p=0.0 is_causal=False scale=None enable_gqa=False"
-    ),
-    "cross_entropy": (
-        "input target weight=None size_average=None ignore_index=-100 reduce=None reduction='mean' label_smoothing=0.0"
-    ),
-    "mse_loss": "input target size_average=None reduce=None reduction='mean' weight=None",
-    "gelu": "input approximate='none'",
-    "leaky_relu": "input negative_slope=0.01 inplace=False",
-    "elu": "input alpha=1.0 inplace=False",
-}
 _IGNORED = frozenset(
     [
         "dim",
@@ -59,20 +31,19 @@ _IGNORED = frozenset(
     ]
 )
 """Arguments that do not reach an operator: handled here, or without a meaning for it."""
-_SWAPPED = {
-    "__radd__": "add",
-    "__rmul__": "mul",
-    "__rsub__": "sub",
-    "__rdiv__": "div",
-    "__rtruediv__": "div",
-    "rsub": "sub",
-}
-_ALIASES = {"subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "__pow__": "pow"}
 
 
 def function_name(name: str) -> tuple[str, bool]:
     """The name under which an operator replaces a function, and whether its two arguments are exchanged."""
-    return (_SWAPPED[name], True) if name in _SWAPPED else (_ALIASES.get(name, name), False)
+    entry = entry_of_function(name)
+    if entry is None:
+        return name, False
+    return (entry.swaps, True) if entry.swaps else (entry.name, False)
+
+
+def _signature(name: str) -> str:
+    entry = entry_named(name)
+    return entry.signature if entry is not None and entry.signature else "input other inplace=False"
 
 
 def call_replaced(operator: Operator, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Any:
@@ -86,10 +57,9 @@ def call_replaced(operator: Operator, name: str, func: Callable[..., Any], args:
     target = None
     if (spelled.endswith("_") and not spelled.endswith("__")) or kwargs.get("inplace"):
         target, args = args[0], (args[0].clone(), *args[1:])  # the derivative is computed from the old values
-    bound = _bind(own, args[::-1] if is_swapped else args, kwargs)
-    if own == "batch_norm" and func is torch.batch_norm:
-        order = ("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps")
-        bound = dict(zip(order, args, strict=False)) | kwargs
+    entry = entry_named(own)
+    in_order, named = (args, kwargs) if entry is None else arguments_of(entry, func, tuple(args), kwargs)
+    bound = _bind(own, in_order[::-1] if is_swapped else in_order, named)
     if own == "batch_norm" and not bound.get("training"):
         return func(*args, **kwargs)  # stored statistics are an affine function, not a reduction
     result = _call(operator, own, bound)
@@ -103,7 +73,7 @@ def call_replaced(operator: Operator, name: str, func: Callable[..., Any], args:
 
 def _bind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Torch's arguments by name."""
-    words = [word.partition("=")[0] for word in _SIGNATURES.get(name, "input other inplace=False").split()]
+    words = [word.partition("=")[0] for word in _signature(name).split()]
     renamed = {
         {"self": "input", "mat2": "other", "tensor": "other"}.get(key, key): value for key, value in kwargs.items()
     }
@@ -181,7 +151,7 @@ def _plain(value: Any) -> Any:
 
 def _constants(operator: Operator, name: str, bound: Mapping[str, Any]) -> dict[str, Any]:
     defaults = {}
-    for word in _SIGNATURES.get(name, "").split():
+    for word in _signature(name).split():
         key, _, default = word.partition("=")
         if default:
             defaults[key] = default

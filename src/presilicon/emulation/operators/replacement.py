@@ -12,29 +12,18 @@ from torch.nn import functional
 from presilicon.base import ConfigError
 from presilicon.designs import unmatched_pattern
 from presilicon.emulation.operators.arguments import call_replaced, function_name
-from presilicon.emulation.operators.composites import COMPOSITES
-from presilicon.emulation.ops.vector import vector_functions
-from presilicon.operators import PRODUCTS, Operator, apply_operator, split_pattern
-
-_CELLS = frozenset(["tanh", "sigmoid"])
-_DECOMPOSED: dict[str, frozenset[str]] = {
-    "lstm": _CELLS,
-    "gru": _CELLS,
-    "lstm_cell": _CELLS,
-    "gru_cell": _CELLS,
-    "rnn_tanh": frozenset(["tanh"]),
-    "rnn_tanh_cell": frozenset(["tanh"]),
-    "scaled_dot_product_attention": frozenset(["softmax.exp", "softmax"]),
-    "multi_head_attention_forward": frozenset(["softmax.exp", "softmax"]),
-}
-"""Functions that emulation decomposes, and the functions that can be replaced inside."""
+from presilicon.emulation.steps.exact import ExactSteps
+from presilicon.operators import Operator, apply_operator, split_pattern
+from presilicon.ops import OpEntry, arguments_of, entry_named, entry_of_function, functions, product_names
 
 
 @cache
 def product_functions() -> Mapping[Callable[..., Any], str]:
     """The name of every function of torch that is a product or a loss, and that an operator can replace."""
     homes = (torch, Tensor, functional, torch._C._nn, torch.linalg)
-    table = {function: name for home in homes for name in PRODUCTS if callable(function := getattr(home, name, None))}
+    table = {
+        function: name for home in homes for name in product_names() if callable(function := getattr(home, name, None))
+    }
     return table | {Tensor.__matmul__: "matmul"}
 
 
@@ -54,7 +43,7 @@ class Replacements:
                 raise ConfigError(f"{operator.where} replaces nothing; name a function, as @operator('softmax')")
             layers, name = split_pattern(operator.replaces)
             is_inner = operator.is_inner
-            table = self._operators if is_inner else self._whole.setdefault(name, {})
+            table = self._operators if is_inner else self._whole.setdefault(function_name(name)[0], {})
             key = name if is_inner else layers
             if key in table:
                 names = f"{table[key].name} and {operator.name}"
@@ -97,19 +86,16 @@ class Replacements:
             return lambda *args, **kwargs: call_replaced(whole, name, func, args, kwargs)
         if name in self._operators:
             return partial(_call, self._operators[name], func)
-        composite = COMPOSITES.get(name)
-        if composite is None:
+        entry = entry_of_function(name)
+        if entry is None or entry.inner not in self._operators:
             return None
-        inner = {part: partial(apply_operator, self._operators[part]) for part in self._operators}
-        if composite.part not in inner:
-            return None
-        return partial(composite.compute, func, inner[composite.part])
+        return partial(_around, entry, {entry.inner: partial(apply_operator, self._operators[entry.inner])}, func)
 
     def spell(self, name: str, layer: str = "") -> tuple[str, str]:
         """The operator that computes the op `name`, forward and backward, as text for coverage."""
-        composite = COMPOSITES.get(name)
+        entry = entry_of_function(name)
         operator = self.whole(name, layer) or self._operators.get(name)
-        operator = operator or (None if composite is None else self._operators.get(composite.part))
+        operator = operator or (None if entry is None else self._operators.get(entry.inner))
         if operator is None:
             return "activation float32", "error float32"
         text = f"operator {operator.name}"
@@ -117,13 +103,36 @@ class Replacements:
 
     def reaches(self, func: Callable[..., Any]) -> bool:
         """Whether an operator replaces a torch function or a function inside it."""
-        name = vector_functions().get(func)
+        name = functions().get(func)
         if name is not None:
-            composite = COMPOSITES.get(name)
-            is_inner = name in self._operators or (composite is not None and composite.part in self._operators)
-            return is_inner or function_name(name)[0] in self._whole
-        parts = _DECOMPOSED.get(func.__name__)
-        return parts is not None and not parts.isdisjoint({*self._operators, *self._whole})
+            entry = entry_of_function(name)
+            assert entry is not None
+            return name in self._operators or entry.inner in self._operators or function_name(name)[0] in self._whole
+        composite = entry_named(func.__name__)
+        return composite is not None and any(part in self._operators or part in self._whole for part in composite.parts)
+
+
+def _around(
+    entry: OpEntry, replaced: Mapping[str, Callable[[Tensor], Tensor]], func: Callable[..., Any], *args: Any,
+    **kwargs: Any,
+) -> Any:  # fmt: skip
+    """A function computed around the operator of a function inside it, in place if that is asked for."""
+    in_order, named = arguments_of(entry, func, args, kwargs)
+    words = [word.partition("=")[0] for word in entry.signature.split()]
+    named = {**dict(zip(words, in_order, strict=False)), **named} if "inplace" in words else named
+    in_order = () if "inplace" in words else in_order
+    is_inplace = bool(named.pop("inplace", False)) or (func.__name__.endswith("_") and not func.__name__.endswith("__"))
+    target = named["input"] if "input" in named else in_order[0]
+    x = target.clone() if is_inplace else target  # the derivative is computed from the old values
+    if in_order:
+        in_order = (x, *in_order[1:])
+    else:
+        named["input"] = x
+    assert entry.program is not None
+    out = entry.program(ExactSteps(replaced, x), *in_order, **named)
+    if out is NotImplemented:
+        return func(*args, **kwargs)
+    return target.copy_(out) if is_inplace else out
 
 
 def _call(operator: Operator, func: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Tensor:

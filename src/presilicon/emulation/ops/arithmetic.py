@@ -18,12 +18,11 @@ from presilicon.emulation.ops.autograd import gradient_rounded, multiply_emulate
 from presilicon.emulation.ops.calls import Call, matmul_call, pair_call
 from presilicon.emulation.ops.einsum import contract
 from presilicon.emulation.ops.products import LinearProduct
-from presilicon.emulation.ops.vector import vector_functions
 from presilicon.emulation.rounded import version
 from presilicon.emulation.site import Site
-from presilicon.emulation.steps.decompositions import decompositions
-from presilicon.emulation.steps.primitives import Steps
+from presilicon.emulation.steps.primitives import RoundedSteps, has_steps
 from presilicon.operators import Operator
+from presilicon.ops import arguments_of, entry_of_function, functions
 from presilicon.records import Role
 
 
@@ -110,7 +109,7 @@ class Arithmetic:
 
     def apply(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A vector op; its result is rounded if the numerics say so."""
-        name = vector_functions().get(func, func.__name__)
+        name = functions().get(func, func.__name__)
         plan = self.plan
         replaced = self.emulation.operators.find(name, func, self.emulation.layer)
         if plan.has_steps and replaced is None:
@@ -192,20 +191,22 @@ class Arithmetic:
 
     def _apply_steps(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A vector op as a sequence of steps, each in its role's format; NotImplemented if it has no such sequence."""
-        decompose = decompositions().get(name)
+        entry = entry_of_function(name)
         inputs = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
         like = next((value for value in inputs if value.is_floating_point()), None)
-        if decompose is None or like is None or kwargs.get("out") is not None:
+        if entry is None or not has_steps(entry) or like is None or kwargs.get("out") is not None:
             return NotImplemented
+        assert entry.program is not None
+        args, kwargs = arguments_of(entry, func, args, kwargs)
         site = self.emulation.site(self.training, "vector")
         plain = {key: value for key, value in kwargs.items() if key not in ("inplace", "out")}
-        steps = Steps(*site.lines(name), like)
+        steps = RoundedSteps(*site.lines(name), like)
         trained = self.training and self.plan.rounds_vector("gradient")
         own = [self._parameter(value) if trained else value for value in args]
         named = {key: self._parameter(value) if trained else value for key, value in plain.items()}
         try:
-            out = decompose(steps, *own, **named)
-        except TypeError:  # an argument that the decomposition does not have, or one that torch refuses too
+            out = entry.program(steps, *own, **named)
+        except TypeError:  # an argument that the program does not have, or one that torch refuses too
             return NotImplemented
         if out is NotImplemented:
             return out

@@ -17,11 +17,24 @@ from torch.autograd import Function
 
 from presilicon.emulation.ops.autograd import first_derivative
 from presilicon.emulation.steps.lines import Line
+from presilicon.ops import OpEntry, axes, entry_named
 
 Number = Tensor | float
 
 
-class Steps:
+STEPS = frozenset(["add", "sub", "mul", "div", "neg", "exp", "log", "sqrt", "maximum", "minimum"])
+
+
+def has_steps(entry: OpEntry) -> bool:
+    """Whether an entry has a program of steps, and so has the function inside it."""
+    if entry.program is None or not entry.inner:
+        return entry.program is not None
+    short = entry.inner.rpartition(".")[2]
+    inner = entry_named(short)
+    return short in STEPS or (inner is not None and has_steps(inner))
+
+
+class RoundedSteps:
     """Add, multiply and the other steps, on tensors and numbers."""
 
     def __init__(self, forward: Line, backward: Line, like: Tensor) -> None:
@@ -64,6 +77,23 @@ class Steps:
     def square(self, a: Tensor) -> Tensor:
         return self.mul(*self.fork(a))
 
+    def root(self, squares: Tensor) -> Tensor:
+        return self.sqrt(squares)
+
+    def over(self, a: Tensor, root: Tensor) -> Tensor:
+        return self.div(a, root)
+
+    def inside(self, name: str, x: Tensor) -> Tensor:
+        """A function inside another one: a step of its own, or as its own program says."""
+        short = name.rpartition(".")[2]
+        if short in STEPS:
+            return self.step(short, x)
+        entry = entry_named(short)
+        assert entry is not None
+        assert entry.program is not None
+        out: Tensor = entry.program(self, x)
+        return out
+
     def fork(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """`x` for two uses, whose gradients are added by a step."""
         if not torch.is_grad_enabled():
@@ -95,14 +125,6 @@ class Steps:
         return values, indices
 
 
-def axes(x: Tensor, dims: Sequence[int] | int | None) -> tuple[int, ...]:
-    """Axes as numbers from 0, in their order; None and no axes mean all."""
-    if dims is None or (not isinstance(dims, int) and len(dims) == 0):
-        return tuple(range(x.dim()))
-    listed = [dims] if isinstance(dims, int) else dims
-    return tuple(sorted(axis % max(x.dim(), 1) for axis in listed)) if x.dim() else ()
-
-
 def _whole(out: Tensor) -> Tensor:
     """A result that may be changed in place, which autograd refuses for views; `.data` is the same memory."""
     return out.data if out._is_view() else out
@@ -122,7 +144,7 @@ class _Enter(Function):
 
 class _Step(Function):
     @staticmethod
-    def forward(ctx: Any, steps: Steps, name: str, halves: bool, *operands: Tensor) -> Tensor:
+    def forward(ctx: Any, steps: "RoundedSteps", name: str, halves: bool, *operands: Tensor) -> Tensor:
         out = steps.forward.compute(name, *operands)
         ctx.steps, ctx.name, ctx.shapes = steps, name, [operand.shape for operand in operands]
         # Only what the gradients read, so that a later op may change the result in place where torch's own may.
@@ -213,7 +235,7 @@ class _Total(Function):
 class _Extreme(Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, steps: Steps, name: str, dims: tuple[int, ...], shared: bool
+        ctx: Any, x: Tensor, steps: "RoundedSteps", name: str, dims: tuple[int, ...], shared: bool
     ) -> tuple[Tensor, Tensor]:
         values, indices = steps.forward.extreme(name, x, dims)
         ctx.mark_non_differentiable(indices)

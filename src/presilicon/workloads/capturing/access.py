@@ -9,9 +9,6 @@ from torch import Tensor
 
 from presilicon.records import Access, OpKind
 
-_BY_ROWS = ("native_layer_norm", "fused_rms_norm", "native_group_norm", "softmax", "log_softmax")
-"""Operators whose kernels need the last dimension innermost, whatever the order of their results."""
-
 
 class Accesses:
     """Follows a step op by op, and says how each one meets its tensors.
@@ -30,7 +27,7 @@ class Accesses:
         """Note a tensor from before the step: with four dimensions, it holds images or kernels in the same layout."""
         self._note(tensor, [], is_image=tensor.is_floating_point())
 
-    def access(self, name: str, kind: OpKind, reads: Sequence[Tensor], writes: Sequence[Tensor]) -> Access:
+    def access(self, last_axis: bool, kind: OpKind, reads: Sequence[Tensor], writes: Sequence[Tensor]) -> Access:
         """Access of the next op to its largest tensors, all of which it walks through together.
 
         A product needs unit stride in one of the last two dimensions of each factor, because libraries transpose on the
@@ -45,9 +42,8 @@ class Accesses:
         size = max((tensor.numel() for tensor in (*reads, *writes)), default=0)
         whole = [tensor for tensor in (*reads, *writes) if tensor.numel() == size and 0 not in tensor.stride()]
         whole = [tensor for tensor in whole if tensor.squeeze().dim() > 1]
-        by_rows = name.strip("_").startswith(_BY_ROWS)
-        first = _agree(whole, [_dimension(tensor, 1) for tensor in whole], by_rows)
-        last = _agree(whole, [self._innermost_channels_last(tensor) for tensor in whole], by_rows)
+        first = _agree(whole, [_dimension(tensor, 1) for tensor in whole], last_axis)
+        last = _agree(whole, [self._innermost_channels_last(tensor) for tensor in whole], last_axis)
         return _ACCESS[first, last]
 
     def _innermost_channels_last(self, tensor: Tensor) -> int:

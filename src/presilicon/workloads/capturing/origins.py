@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-Origin = Literal["weight", "constant", "data"]
+from presilicon.ops import entry_named
 
-_LOOKUPS = frozenset(["embedding", "embedding_bag"])
-"""Functions whose results are activations: rows that the data chose from a table."""
+Origin = Literal["weight", "constant", "data"]
 
 
 def origin_of_result(function: str, origins: Iterable[Origin], *, multiplies: bool = False) -> Origin:
@@ -22,6 +21,8 @@ def origin_of_result(function: str, origins: Iterable[Origin], *, multiplies: bo
     ('weight', 'data')
     """
     present = set(origins)
-    if "data" in present or function.strip("_") in _LOOKUPS or (multiplies and present == {"constant", "weight"}):
+    entry = entry_named(function.strip("_"))
+    is_lookup = entry is not None and entry.is_lookup
+    if "data" in present or is_lookup or (multiplies and present == {"constant", "weight"}):
         return "data"
     return "weight" if "weight" in present else "constant"

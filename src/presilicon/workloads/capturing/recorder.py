@@ -11,12 +11,12 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.base import ConfigError
+from presilicon.ops import OperatorFacts, OpPart, describe_operator, ops_of_call
 from presilicon.records import Role, Stage
 from presilicon.workloads.capturing.access import Accesses
 from presilicon.workloads.capturing.calls import Call, Record, View
 from presilicon.workloads.capturing.flows import Flows
 from presilicon.workloads.capturing.layers import Layers, next_sequence_number, tensors_in
-from presilicon.workloads.capturing.operators import Operator, OpPart, describe_operator, ops_of_call
 from presilicon.workloads.capturing.origins import Origin, origin_of_result
 from presilicon.workloads.capturing.replica import replicate_tensor
 from presilicon.workloads.capturing.values import Values
@@ -167,7 +167,7 @@ class Recorder(TorchDispatchMode):
                 stage=stage,
                 layer=self.flows.layer if in_node else self._layers.current,
                 differentiates=self._nodes.get(self.flows.node) if in_node else None,
-                access=self.accesses.access(describe_operator(func).name, part.kind, reads, writes),
+                access=self.accesses.access(describe_operator(func).last_axis, part.kind, reads, writes),
                 recurrent=self.flows.recurrent if in_node else self._layers.recurrent,
                 node=self.flows.visit if stage == "backward" else -1,
                 # The two factors of a product are both listed, even if they are the same tensor.
@@ -192,7 +192,7 @@ class Recorder(TorchDispatchMode):
         inputs = {self.storages.number(tensor) for tensor in tensors}
         return all(self.storages.number(tensor) in inputs for tensor in results)
 
-    def _note_roles(self, operator: Operator, tensors: list[Tensor], results: list[Tensor]) -> None:
+    def _note_roles(self, operator: OperatorFacts, tensors: list[Tensor], results: list[Tensor]) -> None:
         """Set the roles of results: a tensor computed from weights and constants alone is still a weight."""
         numbers = [self.storages.number(tensor) for tensor in tensors if tensor.is_floating_point()]
         origin = origin_of_result(operator.name, map(self._origin, numbers), multiplies=operator.multiplies)
@@ -242,7 +242,7 @@ def _empty_grouped(left: Tensor, right: Tensor, offs: Tensor | None = None, *_: 
 
 def _traffic(
     func: Any,
-    operator: Operator,
+    operator: OperatorFacts,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     tensors: list[Tensor],

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 import presilicon as ps
 from presilicon.designs import Numerics, ProductNumerics, RoleFormat
-from presilicon.emulation.ops.vector import vector_functions
 from presilicon.formats import parse, quantize
+from presilicon.ops import functions as vector_functions
 
 WIDE = RoleFormat(parse("float32"))
 EXACT = ProductNumerics(weight=WIDE, activation=WIDE, error=WIDE)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from presilicon.workloads import describe_operator, ops_of_call
+from presilicon.ops import describe_operator, ops_of_call
 
 aten = torch.ops.aten
 

@@ -14,10 +14,10 @@ import presilicon as ps
 from presilicon.base import FormatError
 from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation import emulate_, emulate_optimizer_, emulated
-from presilicon.emulation.steps.decompositions import decompositions
 from presilicon.emulation.steps.lines import Line
-from presilicon.emulation.steps.primitives import Steps
+from presilicon.emulation.steps.primitives import RoundedSteps
 from presilicon.formats import Key, UserFormat, parse, quantize
+from presilicon.ops import entry_of_function
 
 
 def exact_line() -> Line:
@@ -72,7 +72,10 @@ def test_a_decomposition_without_rounding_equals_torch(name: str) -> None:
     torch.manual_seed(0)
     x = torch.randn(4, 6, 8, dtype=torch.float64)
     outcomes = []
-    for compute in (function, lambda *a, **k: decompositions()[name](Steps(exact_line(), exact_line(), x), *a, **k)):
+    for compute in (
+        function,
+        lambda *a, **k: entry_of_function(name).program(RoundedSteps(exact_line(), exact_line(), x), *a, **k),
+    ):
         leaf = x.clone().requires_grad_()
         args, kwargs = arguments(leaf)
         out = compute(*args, **kwargs)

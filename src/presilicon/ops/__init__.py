@@ -1,0 +1,66 @@
+"""The op table: one entry for each operator, which everything else that has to know an operator asks."""
+
+from typing import TYPE_CHECKING
+
+from presilicon.base import deferred
+from presilicon.ops.entry import KINDS, Captured, OpEntry, Style, function
+from presilicon.ops.softmax import softmax_axis
+from presilicon.ops.steps import Steps, axes
+from presilicon.ops.table import (
+    Meeting,
+    OpFacts,
+    arguments_of,
+    enter,
+    entries,
+    entry_named,
+    entry_of_function,
+    facts_of_op,
+    facts_of_op_named,
+    find,
+    follow,
+    function_names,
+    functions,
+    product_names,
+    rectifies,
+    withdraw,
+)
+
+if TYPE_CHECKING:
+    from presilicon.ops.calls import OperatorFacts, OpPart, count_flops, describe_operator, ops_of_call
+    from presilicon.ops.geometry import CallProduct, im2col
+
+__getattr__ = deferred(__name__)
+
+__all__ = [
+    "KINDS",
+    "CallProduct",
+    "Captured",
+    "Meeting",
+    "OpEntry",
+    "OpFacts",
+    "OpPart",
+    "OperatorFacts",
+    "Steps",
+    "Style",
+    "arguments_of",
+    "axes",
+    "count_flops",
+    "describe_operator",
+    "enter",
+    "entries",
+    "entry_named",
+    "entry_of_function",
+    "facts_of_op",
+    "facts_of_op_named",
+    "find",
+    "follow",
+    "function",
+    "function_names",
+    "functions",
+    "im2col",
+    "ops_of_call",
+    "product_names",
+    "rectifies",
+    "softmax_axis",
+    "withdraw",
+]

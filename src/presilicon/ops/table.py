@@ -1,0 +1,201 @@
+"""The op table: entries by the operators of ATen that capture meets, and by the functions of torch that users call."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from presilicon.base import ConfigError, ExtensionPoint, torch
+from presilicon.ops.entry import KINDS, Captured, Handling, KindFacts, OpEntry, Statistics, Style, Width
+from presilicon.records import Op
+
+_MODULES = (
+    "products", "elementwise", "activations", "reductions", "softmax", "normalization", "pooling", "losses", "gathers",
+    "moves",
+)  # fmt: skip
+_REGISTERED: ExtensionPoint[OpEntry] = ExtensionPoint("presilicon.ops", "operator", {}, OpEntry)
+"""Entries of installed packages, which add operators or replace what is known of one."""
+_own: dict[str, OpEntry] = {}
+"""Entries that the program has added itself."""
+
+
+class Meeting(NamedTuple):
+    """An operator of ATen as the table knows it."""
+
+    entry: OpEntry
+    captured: Captured
+    is_gradient: bool
+
+
+class _Table(NamedTuple):
+    by_name: Mapping[str, OpEntry]
+    by_captured: Mapping[str, Meeting]
+    by_function: Mapping[str, OpEntry]
+
+
+def enter(entry: OpEntry) -> OpEntry:
+    """Add an entry to the table, or change what is known of an operator, in this process.
+
+    A package that is installed registers it under the entry point `presilicon.ops` instead, so that every command and
+    worker finds it.
+    """
+    if not isinstance(entry, OpEntry):
+        raise ConfigError(f"the op table takes an OpEntry, not {type(entry).__name__}")
+    _own[entry.name] = entry
+    forget()
+    return entry
+
+
+def withdraw(name: str) -> None:
+    """Remove an entry that `enter` has added."""
+    _own.pop(name, None)
+    forget()
+
+
+_followers: list[Callable[[], None]] = []
+
+
+def follow(clear: Callable[[], None]) -> None:
+    """Call a function when the table changes, to clear what was derived from it."""
+    _followers.append(clear)
+
+
+def forget() -> None:
+    """Forget what was derived from the table."""
+    for clear in (_table.cache_clear, facts_of_op_named.cache_clear, *_followers):
+        clear()
+
+
+@cache
+def _table() -> _Table:
+    entries: dict[str, OpEntry] = {}
+    listed: list[OpEntry] = [
+        entry for module in _MODULES for entry in import_module(f"presilicon.ops.{module}").ENTRIES
+    ]
+    for entry in listed:
+        assert entry.name not in entries, f"two entries are called {entry.name}"
+        entries[entry.name] = entry
+    for entry in (*_REGISTERED.members().values(), *_own.values()):
+        entries[entry.name] = entry
+    by_captured: dict[str, Meeting] = {}
+    by_function: dict[str, OpEntry] = {}
+    for entry in entries.values():
+        for captured, is_gradient in ((entry.forward, False), (entry.backward, True)):
+            if captured is not None:
+                by_captured.update(dict.fromkeys(captured.names, Meeting(entry, captured, is_gradient)))
+        by_function.update(dict.fromkeys(entry.functions, entry))
+    return _Table(entries, by_captured, by_function)
+
+
+def entries() -> Iterable[OpEntry]:
+    """All entries."""
+    return _table().by_name.values()
+
+
+def entry_named(name: str) -> OpEntry | None:
+    """The entry of that name; None if there is none."""
+    return _table().by_name.get(name)
+
+
+def entry_of_function(name: str) -> OpEntry | None:
+    """The entry of a function of torch; None if there is none."""
+    return _table().by_function.get(name)
+
+
+def rectifies(function: str) -> bool:
+    """Whether a unit that this function of torch leaves at zero for every sample is dead."""
+    entry = entry_of_function(function)
+    return entry is not None and entry.is_rectifier
+
+
+def function_names(handling: Handling = "vector") -> tuple[str, ...]:
+    """Functions of torch that do not multiply matrices, and that emulation handles in this way."""
+    return tuple(name for name, entry in _table().by_function.items() if entry.handling == handling)
+
+
+def product_names() -> tuple[str, ...]:
+    """Matrix products, and functions that contain some or are losses, which a custom operator can replace."""
+    return tuple(entry.name for entry in entries() if entry.is_product and entry.signature)
+
+
+def find(name: str) -> Meeting | None:
+    """What the table knows of an operator of ATen, by its name without namespace and overload; None for nothing."""
+    table = _table().by_captured
+    return table.get(name) or table.get(name.strip("_"))
+
+
+def arguments_of(
+    entry: OpEntry, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call in the order in which programs take them."""
+    if not entry.signature_of_torch or func is not getattr(torch, entry.name, None):
+        return args, kwargs
+    return (), {**dict(zip(entry.signature_of_torch.split(), args, strict=False)), **kwargs}
+
+
+class OpFacts(NamedTuple):
+    """What cost models know of an op in a captured step."""
+
+    name: str
+    """Of the operator, without namespace and overload."""
+    entry: OpEntry | None
+    captured: Captured
+    is_gradient: bool
+    of_kind: KindFacts
+
+    @property
+    def style(self) -> Style:
+        """How it takes the tiles of other ops, whatever its sizes."""
+        return self.captured.style or self.of_kind.style
+
+    @property
+    def statistics(self) -> Statistics:
+        """What a normalization's statistics are taken over."""
+        return self.captured.statistics
+
+    @property
+    def width(self) -> Width:
+        """What mixed precision does with it."""
+        return "" if self.is_in_place else self.captured.width
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether it overwrites its first operand."""
+        return self.name.endswith("_") and not self.name.endswith("__")
+
+
+@cache
+def facts_of_op_named(operator: str, kind: Any) -> OpFacts:
+    """The facts about the captured operator of that name, as in `aten._softmax.default`, and kind."""
+    name = operator.partition(".")[2].partition(".")[0] or operator
+    met = find(name)
+    if met is None or not operator.startswith("aten."):
+        return OpFacts(name, None, Captured(names=(name,), kind=kind), name.endswith("_backward"), KINDS[kind])
+    return OpFacts(name, met.entry, met.captured, met.is_gradient, KINDS[kind])
+
+
+def facts_of_op(op: Op) -> OpFacts:
+    """The facts about an op of a captured step."""
+    return facts_of_op_named(op.operator, op.kind)
+
+
+@cache
+def functions(handling: Handling = "vector") -> Mapping[Callable[..., Any], str]:
+    """The name of every function of torch that emulation handles in this way, in-place variants included.
+
+    >>> functions()[torch.Tensor.add_], functions()[torch.nn.functional.gelu]
+    ('add', 'gelu')
+    """
+    homes = (torch, torch.Tensor, torch.nn.functional, torch._C._nn, torch.special, torch.linalg)
+    table: dict[Callable[..., Any], str] = {}
+    for name in function_names(handling):
+        spellings = [name] if name.startswith("__") else [name, f"{name}_"]
+        for home in homes:
+            for spelling in spellings:
+                function = getattr(home, spelling, None)
+                if callable(function):
+                    table[function] = name
+    return table
+
+
+follow(functions.cache_clear)
