@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 from gpu_steps import find_workload
 
+from presilicon.cards.benches import keep_memory, processor
 from presilicon.designs import load_design
 from presilicon.simulation import simulate
-from presilicon.study.cards.benches import keep_memory, processor
 from presilicon.workloads import capture_workload
 
 CASES = {

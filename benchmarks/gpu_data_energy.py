@@ -34,7 +34,7 @@ def operand(kind: str, shape: tuple[int, int], device: str) -> Tensor:
 
 
 def measure(out: Path) -> None:
-    from presilicon.study.cards.nvml import Nvml
+    from presilicon.scheduling.runtime.nvml import Nvml
 
     nvml, right = Nvml(), operand("normal", (SIDE, SIDE), "cuda").bfloat16()
     rows = []

@@ -16,7 +16,7 @@ from presilicon.designs import load_design
 from presilicon.emulation import TrainingRecord
 from presilicon.emulation.training import step
 from presilicon.records import Trace
-from presilicon.study.seeds import SeedTask, train_seeds
+from presilicon.study.join.seeds import SeedTask, train_seeds
 from presilicon.workloads import load_workload
 
 SEEDS = 8

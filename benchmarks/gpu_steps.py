@@ -30,8 +30,8 @@ import sealed_models
 import torch
 import unseen_models
 
-from presilicon.study.cards.benches import EnergyMeter
-from presilicon.study.cards.nvml import Nvml
+from presilicon.cards.benches import EnergyMeter
+from presilicon.scheduling.runtime.nvml import Nvml
 from presilicon.workloads import Workload, load_workload
 
 CASES = {

@@ -12,7 +12,7 @@ from presilicon.emulation import Checkpoint, TrainingRecord, train
 from presilicon.emulation.training import step
 from presilicon.emulation.training.captured import CapturedStep
 from presilicon.formats import MacUnit, parse
-from presilicon.study.seeds import SeedTask, train_seeds
+from presilicon.study.join.seeds import SeedTask, train_seeds
 from presilicon.workloads import Splits, Workload, adamw, sgd
 
 pytestmark = pytest.mark.gpu

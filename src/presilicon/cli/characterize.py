@@ -51,8 +51,8 @@ def command(
       presilicon simulate my-a100/design.toml --workload resnet50 --numerics bf16
       presilicon characterize-gpu a100 --times my-a100/times.json --workload my_net.py@64 --out a100-my-net
     """
+    from presilicon.cards import characterize_card, check_peaks
     from presilicon.designs import load_design
-    from presilicon.study import characterize_card, check_peaks
 
     chosen = load_design(design, settings)
     check_peaks(chosen)
@@ -65,7 +65,7 @@ def describe(
     """Measure what a design describes, or read its times, and write the fitted design."""
     from msgspec import json
 
-    from presilicon.study import describe_card, own_layers, read_card
+    from presilicon.cards import describe_card, own_layers, read_card
 
     own = own_layers(workloads, design.machine, _notice)
     card = None if times is None else read_card(times)

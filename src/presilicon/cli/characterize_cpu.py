@@ -24,8 +24,8 @@ def command(
       presilicon characterize-cpu my_processor.toml --out my-processor --threads 8
       presilicon simulate my-processor/design.toml --workload digits-cnn --numerics fp32
     """
+    from presilicon.cards import characterize_processor, check_peaks
     from presilicon.designs import load_design
-    from presilicon.study import characterize_processor, check_peaks
 
     chosen = load_design(design, settings)
     check_peaks(chosen, ["fp32"])

@@ -211,8 +211,8 @@ def characterize(
       presilicon schedule characterize --workload digits-cnn --watts 65 --out mine.toml
       presilicon schedule characterize --workload digits-cnn --device opencl:0.0/1 --name fpga --watts 20
     """
-    from presilicon.study import characterize as measure
-    from presilicon.study import to_table
+    from presilicon.cards import characterize as measure
+    from presilicon.cards import to_table
 
     table = measure(workload, device=device, name=name, batch_size=batch, repeats=repeats, watts=watts)
     if out is not None:

@@ -20,6 +20,7 @@ from presilicon.scheduling.goals import Goal, Objective, Progress, sound_bound
 from presilicon.scheduling.graphs import Graph, GraphOp, joined, parse_graph, read_graph
 from presilicon.scheduling.kernel_estimates import Board, Estimate, estimate
 from presilicon.scheduling.kernel_ops import SHAPES, KernelConfig, make_input
+from presilicon.scheduling.op_kinds import kind_named, kind_of, size_class
 from presilicon.scheduling.problems import Costs, OpEstimate, alone, build_problem
 from presilicon.scheduling.solve import TIME_LIMIT_S, Plausibility, Solution, Solver, solve_best
 from presilicon.scheduling.solve import solve as solve_schedule
@@ -29,6 +30,8 @@ from presilicon.scheduling.solvers.heft import heft as schedule_heft
 if TYPE_CHECKING:
     from presilicon.scheduling.runtime.devices import DeviceLostError, DeviceTensor, OpDevice, TorchDevice, open_device
     from presilicon.scheduling.runtime.executor import Executor, Ran
+    from presilicon.scheduling.runtime.meters import Meter, check_watts, find_meter
+    from presilicon.scheduling.runtime.nvml import Nvml
     from presilicon.scheduling.runtime.opencl.boards import BoardInfo, list_boards
     from presilicon.scheduling.runtime.opencl.ranking import Ranking, rank
     from presilicon.scheduling.runtime.opencl.tuning import TUNED_OPS, Trial, Tuned, save_tuned, stored_path, tune
@@ -57,6 +60,8 @@ __all__ = [
     "GraphOp",
     "HybridTensor",
     "KernelConfig",
+    "Meter",
+    "Nvml",
     "Objective",
     "OpDevice",
     "OpEstimate",
@@ -77,14 +82,18 @@ __all__ = [
     "build_problem",
     "candidates",
     "check",
+    "check_watts",
     "cost",
     "critical_path",
     "energy_bound",
     "estimate",
     "execute",
     "explore",
+    "find_meter",
     "joined",
     "judge",
+    "kind_named",
+    "kind_of",
     "latency_indicator",
     "link_loads",
     "list_boards",
@@ -99,6 +108,7 @@ __all__ = [
     "retimed",
     "save_tuned",
     "schedule_heft",
+    "size_class",
     "solve_best",
     "solve_schedule",
     "sound_bound",

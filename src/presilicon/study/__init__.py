@@ -6,26 +6,16 @@ Importing this room loads neither torch nor numpy; names that need them are reso
 from typing import TYPE_CHECKING
 
 from presilicon.base import deferred
-from presilicon.study.fairness import check_strict, compare_all, fairness, strict_problems
-from presilicon.study.idle import idle_in_prices
-from presilicon.study.plan import Plan, check_device, plan_request
-from presilicon.study.prices import StepGraphs, StepPrices, check_step_taps, price_remarks, price_trace
-from presilicon.study.request import EvaluateRequest, load_request, read_request, where_started
-from presilicon.study.run_changes import configuration_changes, design_changes
-from presilicon.study.sensitivity import sensitivity, step_sensitivity
-from presilicon.study.statistics import interval
+from presilicon.study.join.fairness import check_strict, compare_all, fairness, strict_problems
+from presilicon.study.join.idle import idle_in_prices
+from presilicon.study.join.plan import Plan, check_device, plan_request
+from presilicon.study.join.prices import StepGraphs, StepPrices, check_step_taps, price_remarks, price_trace
+from presilicon.study.join.request import EvaluateRequest, load_request, read_request, where_started
+from presilicon.study.join.run_changes import configuration_changes, design_changes
+from presilicon.study.join.sensitivity import sensitivity, step_sensitivity
+from presilicon.study.join.statistics import interval
 
 if TYPE_CHECKING:
-    from presilicon.study.cards.characterizing import (
-        characterize_card,
-        characterize_processor,
-        check_peaks,
-        describe_card,
-        own_layers,
-        read_card,
-    )
-    from presilicon.study.characterization import characterize, to_table
-    from presilicon.study.evaluation import Evaluated, Study, carry_out, compare, evaluate
     from presilicon.study.execution import ExecuteOptions, execute
     from presilicon.study.hybrid_context import Hybrid, hybrid
     from presilicon.study.instrumented import (
@@ -34,6 +24,7 @@ if TYPE_CHECKING:
         stream_file,
         train_watched,
     )
+    from presilicon.study.join.evaluation import Evaluated, Study, carry_out, compare, evaluate
     from presilicon.study.operand_energy import OperandEnergy, operand_energies
     from presilicon.study.replaying import Replay, ReplayPoint, replay
     from presilicon.study.scheduling import (
@@ -78,18 +69,13 @@ __all__ = [
     "carry_out",
     "carry_out_schedule",
     "carry_out_sweep",
-    "characterize",
-    "characterize_card",
-    "characterize_processor",
     "check_device",
-    "check_peaks",
     "check_step_taps",
     "check_strict",
     "compare",
     "compare_all",
     "compare_with_stream",
     "configuration_changes",
-    "describe_card",
     "design_changes",
     "evaluate",
     "execute",
@@ -101,12 +87,10 @@ __all__ = [
     "layers_of_workload",
     "load_request",
     "operand_energies",
-    "own_layers",
     "plan_request",
     "price_remarks",
     "price_trace",
     "problem_of",
-    "read_card",
     "read_request",
     "read_study",
     "read_study_of",
@@ -117,7 +101,6 @@ __all__ = [
     "stream_file",
     "strict_problems",
     "sweep",
-    "to_table",
     "train_watched",
     "where_started",
     "with_any_processor",

@@ -22,7 +22,7 @@ Files = tuple[tuple[Path, str], ...]
 
 MOST_DEATHS = 3
 """Worker processes that may die before a study gives up."""
-PRELOAD = ("presilicon.study.seeds", "torch._dynamo", "presilicon.formats.kernels.cpu_passes")
+PRELOAD = ("presilicon.study.join.seeds", "torch._dynamo", "presilicon.formats.kernels.cpu_passes")
 """Modules that a training needs; optimizers import torch._dynamo at their first step."""
 
 

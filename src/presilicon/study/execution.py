@@ -28,14 +28,16 @@ from presilicon.records import (
 )
 from presilicon.scheduling import (
     Graph,
+    Meter,
     OpEstimate,
     Progress,
     Ran,
     build_problem,
+    check_watts,
     cost,
+    find_meter,
     retimed,
 )
-from presilicon.study.characterization import Meter, check_watts, find_meter
 from presilicon.study.hybrid_context import Devices, Hybrid, gpu_clocks
 from presilicon.study.scheduling import (
     Scheduled,

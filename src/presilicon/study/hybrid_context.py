@@ -21,9 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from presilicon.base import ConfigError
 from presilicon.records import Executed, Execution, Pool, Problem, Schedule, UncoveredOp
-from presilicon.scheduling import Executor, OpDevice, Ran, Session, Solution, open_device
-from presilicon.study.cards.nvml import Nvml
-from presilicon.study.characterization import Meter
+from presilicon.scheduling import Executor, Meter, Nvml, OpDevice, Ran, Session, Solution, open_device
 from presilicon.study.scheduling import Scheduled
 from presilicon.workloads import DeviceOps
 

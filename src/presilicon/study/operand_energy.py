@@ -16,7 +16,7 @@ from presilicon.emulation import train
 from presilicon.formats import MacUnit
 from presilicon.records import OPERANDS, PRODUCT_PHASES, ProductPhase, Role, StepFacts
 from presilicon.rtl import mac_energy_pj
-from presilicon.study.prices import StepGraphs
+from presilicon.study.join.prices import StepGraphs
 from presilicon.workloads import Workload
 
 ROWS, TERMS = 16, 128

@@ -1,14 +1,12 @@
 """Scheduling a training step over several devices: `ps.schedule` and `presilicon schedule` are the same call.
 
-`KINDS` maps a torch op to its name in a characterization table. The size class of a matrix product follows from its
-dimensions; that of a convolution may be taken from its tensors or from its im2col product, and the two differ. Without
-a class, times are interpolated between the rows of the table by the op's work.
+The size class of a matrix product follows from its dimensions; that of a convolution may be taken from its tensors or
+from its im2col product, and the two differ. Without a class, times are interpolated between the rows of the table by
+the op's work.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -16,7 +14,7 @@ from msgspec.structs import replace
 
 from presilicon.base import ConfigError, format_seconds
 from presilicon.designs import System, load_design, load_system
-from presilicon.records import HostInput, Op, OpCost, OpKind, Phase, Problem, StepGraph
+from presilicon.records import HostInput, Op, OpCost, Problem, StepGraph
 from presilicon.scheduling import (
     LAG_S,
     SAMPLE_S,
@@ -34,7 +32,9 @@ from presilicon.scheduling import (
     build_problem,
     candidates,
     joined,
+    kind_of,
     read_graph,
+    size_class,
     solve_best,
 )
 from presilicon.simulation import simulate
@@ -43,88 +43,11 @@ from presilicon.workloads import load_workload, step_graph
 Sizing = Literal["work", "tensor", "im2col"]
 SIZINGS: tuple[Sizing, ...] = get_args(Sizing)
 BYTES_PER_ELEMENT = 4
-SMALL, LARGE = 1024, 4096
 
 PUBLISHED_BATCH = {"bert-large": 10}
 """Batch sizes of the publication; 256 for the others."""
 MODELS = ("alexnet", "resnet50", "vgg16", "inception-v3", "dcgan", "bert-large")
 """The six that were published."""
-
-KINDS: tuple[tuple[str, str, str, str], ...] = (
-    # kind in the graph, phase, pattern of the operator, kind in the table
-    ("convolution", "forward", "", "Conv2D"),
-    ("convolution", "input_grad", "", "Conv2DBackpropInput"),
-    ("convolution", "weight_grad", "", "Conv2DBackpropFilter"),
-    ("gemm", "", "", "MatMul"),
-    ("reduction", "weight_grad", "", "BiasAddGrad"),
-    ("reduction", "", "mean", "Mean"),
-    ("reduction", "", "", "Sum"),
-    ("", "", r"threshold_backward|relu_backward", "ReluGrad"),
-    ("", "", r"(gelu|tanh|sigmoid|leaky_relu)_backward", "GeluGrad"),
-    ("", "", r"leaky_relu|relu", "Relu"),
-    ("", "", r"gelu|tanh|sigmoid", "Gelu"),
-    ("normalization", "", r"batch_norm_backward", "BatchNormGrad"),
-    ("normalization", "", r"batch_norm", "BatchNorm"),
-    ("normalization", "", r"backward", "LayerNormGrad"),
-    ("normalization", "", "", "LayerNorm"),
-    ("softmax", "", r"backward", "SoftmaxGrad"),
-    ("softmax", "", "", "Softmax"),
-    ("pooling", "", r"max_pool.*backward", "MaxPoolGrad"),
-    ("pooling", "", r"max_pool", "MaxPool"),
-    ("pooling", "", r"backward", "AvgPoolGrad"),
-    ("pooling", "", "", "AvgPool"),
-    ("loss", "", r"backward", "LossGrad"),
-    ("loss", "", "", "Loss"),
-    ("gather", "", r"backward", "GatherGrad"),
-    ("gather", "", "", "Gather"),
-    ("random", "", "", "Dropout"),
-    ("copy", "", r"clone|transpose|permute|contiguous", "Transpose"),
-    ("copy", "", r"cat|stack", "Concat"),
-    ("copy", "", "", "Copy"),
-    ("", "", r"\.(mul|addcmul)", "Mul"),
-    ("", "", r"\.(div|addcdiv)", "Div"),
-    ("", "", r"\.add", "Add"),
-    ("", "", r"\.sub", "Sub"),
-    ("", "", r"\.sqrt", "Sqrt"),
-    ("", "", r"\.lerp", "Lerp"),
-    ("elementwise", "", "", "Mul"),
-    ("optimizer", "", "", "Mul"),
-    ("", "", "", "Copy"),
-)
-"""The first row that matches decides; an empty string matches everything."""
-
-
-def kind_of(op: Op) -> str:
-    """The table's kind of an op."""
-    return kind_named(op.kind, op.phase, op.operator)
-
-
-@cache
-def kind_named(record: OpKind, phase: Phase, operator: str) -> str:
-    """The table's kind of an op of that kind, phase and operator.
-
-    >>> kind_named("convolution", "weight_grad", "aten.convolution_backward.default")
-    'Conv2DBackpropFilter'
-    """
-    return next(
-        kind
-        for row_kind, row_phase, pattern, kind in KINDS
-        if row_kind in ("", record) and row_phase in ("", phase) and re.search(pattern, operator)
-    )
-
-
-def size_of(dimensions: Iterable[int]) -> str:
-    """`S` if every dimension is below 1024, `L` if one is above 4096, else `M`.
-
-    The published classes leave gaps (4096 itself, dimensions of 256 and less, mixed ones); these have none.
-
-    >>> [size_of(shape) for shape in ((512, 512, 64), (512, 2048, 512), (8192, 64, 64))]
-    ['S', 'M', 'L']
-    """
-    sides = list(dimensions)
-    if all(side < SMALL for side in sides):
-        return "S"
-    return "L" if any(side > LARGE for side in sides) else "M"
 
 
 def to_graph(step: StepGraph, *, sizing: Sizing = "work", kinds: Iterable[str] | None = None) -> Graph:
@@ -146,7 +69,7 @@ def to_graph(step: StepGraph, *, sizing: Sizing = "work", kinds: Iterable[str] |
             GraphOp(
                 id=op.index,
                 kind=kind,
-                size=size_of(_dimensions(op, sizing)) if classed else "",
+                size=size_class(_dimensions(op, sizing)) if classed else "",
                 bytes_out=op.elements_out * BYTES_PER_ELEMENT,
                 deps=op.depends_on,
                 next_readers=next_readers.get(op.index, ()),

@@ -28,9 +28,9 @@ from presilicon.emulation import Checkpoint, isolated, take_turns, train
 from presilicon.emulation.training import checkpoint as checkpoints
 from presilicon.emulation.training.checkpoint import SHARE, Pace
 from presilicon.records import Trace
-from presilicon.study.evaluation import carry_out
-from presilicon.study.plan import Plan
-from presilicon.study.seeds import forget_data, load_splits
+from presilicon.study.join.evaluation import carry_out
+from presilicon.study.join.plan import Plan
+from presilicon.study.join.seeds import forget_data, load_splits
 from presilicon.workloads import Splits, Workload, load_workload, sgd
 
 NUMERICS = ps.load_design("bf16-systolic").numerics

@@ -246,7 +246,7 @@ def test_an_edited_format_is_another_training() -> None:
 
 
 def test_times_clocks_and_tables_are_part_of_a_configuration(tmp_path: Path) -> None:
-    from presilicon.study.plan import Plan
+    from presilicon.study.join.plan import Plan
 
     design = ps.load_design("bf16-systolic")
     file = tmp_path / "times.csv"

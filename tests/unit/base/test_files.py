@@ -21,6 +21,7 @@ SOURCE = Path(presilicon.__file__).parent
 
 OWN_FILES = {
     "base": {"extensions.py", "files.py", "fingerprints.py", "installed.py", "lazy.py", "processor.py"},
+    "cards": {"benches.py", "op_tables.py"},
     "designs": {"inheritance.py"},
     "emulation": {"training/checkpoint.py"},
     "formats": set(),
@@ -33,11 +34,11 @@ OWN_FILES = {
         "verilator.py",
     },
     "runs": {"append.py", "lock.py", "readings.py", "run.py", "store.py"},
-    "scheduling": {"runtime/opencl/boards.py", "runtime/opencl/trial.py", "runtime/opencl/tuning.py"},
-    "simulation": {"foreign/exports.py", "roofline/efficiency.py"},
-    "study": {
-        "cards/benches.py", "characterization.py", "request.py", "search/points.py", "search/sweep.py",
+    "scheduling": {
+        "runtime/meters.py", "runtime/opencl/boards.py", "runtime/opencl/trial.py", "runtime/opencl/tuning.py",
     },
+    "simulation": {"foreign/exports.py", "roofline/efficiency.py"},
+    "study": {"join/request.py", "search/points.py", "search/sweep.py"},
     "workloads": {"digits.py", "fashion.py", "graphs.py", "python_source.py", "shakespeare.py"},
 }  # fmt: skip
 """Modules that open files which the package itself wrote or ships: records, caches, templates, data."""

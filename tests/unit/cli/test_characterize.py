@@ -8,12 +8,12 @@ import pytest
 import torch
 from msgspec import json, structs
 
+from presilicon.cards import benches, characterizing
+from presilicon.cards.benches import CpuBench
+from presilicon.cards.characterizing import CardTimes, characterize_card, layers_for_power, read_card
+from presilicon.cards.measuring import LayerTime
+from presilicon.cards.suite import suite
 from presilicon.designs import RooflineMachine, load_design
-from presilicon.study.cards import benches, characterizing
-from presilicon.study.cards.benches import CpuBench
-from presilicon.study.cards.characterizing import CardTimes, characterize_card, layers_for_power, read_card
-from presilicon.study.cards.measuring import LayerTime
-from presilicon.study.cards.suite import suite
 
 H200 = Path(__file__).parents[3] / "benchmarks/data/h200_layers.json"
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from presilicon.base import to_toml
 from presilicon.designs import load_design
-from presilicon.study.request import EvaluateRequest
+from presilicon.study.join.request import EvaluateRequest
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "watched.toml"
 

@@ -83,7 +83,7 @@ def test_a_run_whose_design_has_changed_is_not_resumed(invoke, tmp_path, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("presilicon.study.evaluation.train_seeds", interrupt)
+        patch.setattr("presilicon.study.join.evaluation.train_seeds", interrupt)
         broken = invoke("evaluate", "mine.toml", "--workload", "digits-mlp")
         elsewhere = invoke("evaluate", "mine.toml", "--workload", "digits-mlp", "--out", "my runs")
     assert elsewhere.err.partition("\n")[0].endswith(" --out 'my runs'")
@@ -151,7 +151,7 @@ def test_a_resumed_log_has_every_evaluation_once(invoke, tmp_path, monkeypatch) 
 
     arguments = ["fp32-systolic", "--workload", "digits-mlp", "--seeds", "1", "--max-steps", "60", "--target", "1.0"]
     with monkeypatch.context() as patch:
-        patch.setattr("presilicon.study.evaluation.Study.comparison", interrupt)
+        patch.setattr("presilicon.study.join.evaluation.Study.comparison", interrupt)
         assert invoke("evaluate", *arguments, "--jobs", "1").code == 130
     [run] = list_runs(tmp_path / "runs")
     log = run.path / "events.jsonl"

@@ -30,7 +30,7 @@ def test_seeds_are_added_and_said_and_an_interruption_changes_nothing(invoke, tm
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("presilicon.study.evaluation.Study.comparison", interrupt)
+        patch.setattr("presilicon.study.join.evaluation.Study.comparison", interrupt)
         assert invoke(*auto).code == 130
     again = invoke("evaluate", "--resume", "latest", "--jobs", "1", "--json")
     assert again.code == 0, again.err

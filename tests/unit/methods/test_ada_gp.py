@@ -14,7 +14,7 @@ from presilicon.emulation import Checkpoint, train
 from presilicon.methods import ada_gp
 from presilicon.methods.ada_gp import AdaGp, speedup
 from presilicon.records import MethodFact, StepFacts
-from presilicon.study.prices import StepGraphs, StepPrices
+from presilicon.study.join.prices import StepGraphs, StepPrices
 from presilicon.workloads import load_workload
 
 DIGITS = load_workload("digits-cnn")

@@ -8,7 +8,7 @@ from presilicon.emulation import train
 from presilicon.methods.batch_growth import BatchGrowth
 from presilicon.records import StepFacts
 from presilicon.simulation import simulate
-from presilicon.study.prices import StepGraphs, StepPrices
+from presilicon.study.join.prices import StepGraphs, StepPrices
 from presilicon.workloads import capture_workload, load_workload
 
 

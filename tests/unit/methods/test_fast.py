@@ -12,7 +12,7 @@ from presilicon.emulation import train
 from presilicon.formats import MacUnit, parse, quantize
 from presilicon.methods.fast import Fast
 from presilicon.records import StepFacts
-from presilicon.study.prices import StepGraphs, StepPrices
+from presilicon.study.join.prices import StepGraphs, StepPrices
 from presilicon.workloads import load_workload
 
 DIGITS = load_workload("digits-mlp")

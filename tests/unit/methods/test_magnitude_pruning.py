@@ -13,7 +13,7 @@ from presilicon.emulation.training.record import TrainingRecord
 from presilicon.methods.magnitude_pruning import MagnitudePruning
 from presilicon.records import LayerFact, MethodFact, StepFacts
 from presilicon.study import evaluate
-from presilicon.study.prices import StepGraphs, StepPrices
+from presilicon.study.join.prices import StepGraphs, StepPrices
 from presilicon.workloads import Workload, load_workload
 
 PARAMETERS = MagnitudePruning(sparsity=0.75, begin=2, end=12, every=5)

@@ -10,7 +10,7 @@ from presilicon.designs import Numerics, load_design
 from presilicon.emulation import train
 from presilicon.formats import parse, quantize
 from presilicon.methods.measure_zeros import MeasureZeros
-from presilicon.study.prices import StepGraphs, StepPrices
+from presilicon.study.join.prices import StepGraphs, StepPrices
 from presilicon.workloads import load_workload
 
 WORKLOAD = replace(load_workload("digits-mlp"), max_steps=6)

@@ -14,7 +14,7 @@ from presilicon.methods import procrustes
 from presilicon.methods.procrustes import Procrustes
 from presilicon.methods.quantile import QuantileEstimator
 from presilicon.records import LayerFact, MethodFact, StepFacts
-from presilicon.study.prices import StepGraphs, StepPrices
+from presilicon.study.join.prices import StepGraphs, StepPrices
 from presilicon.workloads import load_workload
 
 DIGITS = load_workload("digits-mlp")

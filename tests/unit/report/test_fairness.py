@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from presilicon.records import Comparison, Probability, SeedResult
 from presilicon.report import render_page, render_table
 from presilicon.report.fairness import best_pairs, fairness_sentence, miss_sentence, pair_sentence
-from presilicon.study.pairs import compare_seeds
+from presilicon.study.join.pairs import compare_seeds
 
 
 def test_the_table_ends_with_what_was_held_equal(judged):

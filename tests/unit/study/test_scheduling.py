@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from presilicon.base import ConfigError
 from presilicon.designs import load_design, load_system
+from presilicon.scheduling import kind_of
 from presilicon.scheduling.accounting import cost
 from presilicon.scheduling.baselines import reference_only
 from presilicon.scheduling.checker import check
@@ -16,10 +17,8 @@ from presilicon.study.scheduling import (
     PUBLISHED_BATCH,
     capture_steps,
     join_steps,
-    kind_of,
     problem_of,
     schedule,
-    size_of,
     to_graph,
 )
 from presilicon.workloads import capture_workload, load_workload
@@ -67,10 +66,6 @@ def test_a_baseline_is_as_implausible_as_its_table_is_slow() -> None:
     assert (slow.is_plausible, quick.is_plausible) == (False, True)
     step = simulate(capture_workload(load_workload("alexnet"), 256), load_design("v100"))
     assert slow.design_s == pytest.approx(step.time_s)
-
-
-def test_classes_have_no_holes() -> None:
-    assert [size_of(each) for each in ((1023,), (1024,), (4096,), (4097,), (100, 5000), (1,))] == list("SMMLLS")
 
 
 def test_the_class_of_a_convolution_hangs_on_how_it_is_read() -> None:

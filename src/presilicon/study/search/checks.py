@@ -8,7 +8,7 @@ from pathlib import Path
 
 from presilicon.base import ConfigError, located
 from presilicon.simulation import area
-from presilicon.study.plan import check_device
+from presilicon.study.join.plan import check_device
 from presilicon.study.search.axes import Axis
 from presilicon.study.search.file import StudyFile, Training, require_optuna
 from presilicon.study.search.points import Point, load_point_workload, make_point, study_points

@@ -35,7 +35,7 @@ from presilicon.records import (
     ranked,
 )
 from presilicon.simulation import area
-from presilicon.study.prices import PriceStep, price_trace
+from presilicon.study.join.prices import PriceStep, price_trace
 from presilicon.study.search.file import Choosing, Training
 from presilicon.study.search.front import broken_limit
 from presilicon.study.search.points import Point, price_point

@@ -19,7 +19,7 @@ from presilicon.base import (
     unknown,
 )
 from presilicon.records import POINT_METRICS, SIMULATED
-from presilicon.study.options import TrainOptions
+from presilicon.study.join.options import TrainOptions
 from presilicon.study.search.axes import MOST_POINTS, Axis, grid_size, read_axes
 
 Sampler = Literal["grid", "random", "nsga2", "tpe"]

@@ -16,8 +16,8 @@ from presilicon.designs import Design, load_design
 from presilicon.records import PointRecord, StepGraph
 from presilicon.runs import config_hash
 from presilicon.simulation import area
-from presilicon.study.prices import StepGraphs, StepPrices, check_step_taps
-from presilicon.study.request import EvaluateRequest
+from presilicon.study.join.prices import StepGraphs, StepPrices, check_step_taps
+from presilicon.study.join.request import EvaluateRequest
 from presilicon.study.search.axes import Axis, draw, grid
 from presilicon.study.search.file import StudyFile, Training
 from presilicon.workloads import Workload

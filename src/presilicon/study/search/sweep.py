@@ -34,8 +34,8 @@ from presilicon.runs import (
     write_labels,
 )
 from presilicon.study.engine import Engine, LocalEngine
-from presilicon.study.idle import idle_remarks
-from presilicon.study.request import resume as resume_stored
+from presilicon.study.join.idle import idle_remarks
+from presilicon.study.join.request import resume as resume_stored
 from presilicon.study.search.checks import check_study
 from presilicon.study.search.file import StudyFile, Training, map_files, read_study
 from presilicon.study.search.front import broken_limit, pareto_front
@@ -102,7 +102,7 @@ def carry_out_sweep(study: StudyFile, out: Path, options: SweepOptions) -> Sweep
     """Carry out a study, or continue it, in a run directory under `out`."""
     check_study(study)
     if study.training is not None:
-        from presilicon.study.seeds import forget_data
+        from presilicon.study.join.seeds import forget_data
 
         forget_data()
     stored = _stored_run(study, out, options)
@@ -220,7 +220,7 @@ def study_config(study: StudyFile) -> dict[str, Any]:
 
 def _trained_with(training: Training, workloads: Mapping[str, Workload]) -> dict[str, Any]:
     """The data of a study that trains, by their contents, and the kind of processor."""
-    from presilicon.study.seeds import load_splits
+    from presilicon.study.join.seeds import load_splits
 
     contents = {name: load_splits(workload)[1] for name, workload in workloads.items()}
     for name, workload in workloads.items():

@@ -13,12 +13,12 @@ from presilicon.designs import Design
 from presilicon.emulation import Checkpoint, SavedRun, TrainingRecord
 from presilicon.records import Comparison, DesignEvent, EvaluationEvent, Event, PointRecord, Result, ResultEvent, Trace
 from presilicon.runs import config_hash, create_run
-from presilicon.study.evaluation import Study
-from presilicon.study.options import shared_fields
-from presilicon.study.plan import Plan
+from presilicon.study.join.evaluation import Study
+from presilicon.study.join.options import shared_fields
+from presilicon.study.join.plan import Plan
+from presilicon.study.join.seeds import SeedTask, load_splits, run_seed
 from presilicon.study.search.file import Training
 from presilicon.study.search.points import Point, load_point_workload, step_graphs
-from presilicon.study.seeds import SeedTask, load_splits, run_seed
 from presilicon.workloads import Workload
 
 TRAININGS, POINT_RUNS = "trainings", "points"

@@ -179,7 +179,7 @@ def test_a_new_op_is_captured_and_priced_on_every_machine() -> None:
 
 @pytest.mark.parametrize("name", ["fp32-systolic", "caterpillar-small", "h200"])
 def test_the_operators_of_a_design_change_its_price(name: str) -> None:
-    from presilicon.study.prices import StepGraphs, StepPrices
+    from presilicon.study.join.prices import StepGraphs, StepPrices
 
     plain = load_design(name)
     specs = Operators(functions=(OperatorSpec(replaces="softmax", source=f"{LIBRARY}:softmax"),))

@@ -70,7 +70,7 @@ def test_a_point_costs_what_simulate_says(tmp_path):
 
 
 def test_points_that_differ_in_the_learning_rate_only_share_a_price(tmp_path, monkeypatch):
-    from presilicon.study import prices
+    from presilicon.study.join import prices
 
     priced = []
     monkeypatch.setattr(prices, "simulate", lambda *a, **k: priced.append(1) or ps.simulate(*a, **k))

@@ -1,1 +1,0 @@
-"""Cards: layers measured on a GPU, and the machine that they describe."""

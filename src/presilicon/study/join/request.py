@@ -1,0 +1,185 @@
+"""The arguments of an evaluation as they were written, saved with the run so that it can be resumed."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager
+from dataclasses import replace
+from functools import partial
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from presilicon.base import ConfigError, describe_processor, json_text, located
+from presilicon.designs import Design, load_recipe, recipe_label, vary_designs
+from presilicon.records import Direction
+from presilicon.runs import Run, StoredRun, resume_run
+from presilicon.study.join.options import EvaluateOptions
+from presilicon.workloads import Workload, load_workload, read_optimizer, with_learning_rate
+
+REQUEST_FILE = "request.json"
+
+
+class EvaluateRequest(EvaluateOptions, frozen=True, kw_only=True):
+    """The arguments that decide what `presilicon evaluate` computes; designs, workloads and files by name."""
+
+    designs: tuple[str, ...]
+    workload: str
+    target: float | tuple[float, ...] | None = None
+    """Of several targets the hardest is the target, and the others are milestones."""
+    stop_hopeless: bool = False
+    max_steps: int | None = None
+    times: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    evaluate_every: int | None = None
+    batch: int | None = None
+    """Batch size; budget and evaluation interval keep their samples."""
+    optimizer: str | None = None
+    """An optimizer of torch, such as `adamw(weight_decay=0.1)`."""
+    learning_rate: float | None = None
+    schedule: str | None = None
+    """Learning-rate schedule, such as `cosine(warmup=100)`."""
+    accumulate: int | None = None
+    """Micro-batches of a batch."""
+    numerics: tuple[str, ...] = ()
+    """Recipes, each replacing every design's own numerics."""
+    methods: tuple[str, ...] = ()
+    """Training methods of every design, as names or as `NAME.parameter=value`."""
+    vary: tuple[str, ...] = ()
+    """Fields with several values, such as `machine.rows=32,64`: one design per combination."""
+    directory: str = ""
+    """Where the run was started; paths in the other arguments are relative to it."""
+
+    def load_designs(self) -> list[Design]:
+        """The designs with settings, variations and recipes applied."""
+        recipes = [recipe.strip() for text in self.numerics for recipe in text.split(",")]
+        return [design for name in self.designs for design in self._load_design(name, recipes)]
+
+    def _load_design(self, name: str, recipes: list[str]) -> list[Design]:
+        """One design, or one per recipe, named after the recipe (and the design, if there are several)."""
+        if not recipes:
+            return vary_designs(name, self.settings, self.vary, methods=self.methods)
+        designs = []
+        for recipe in recipes:
+            for design in vary_designs(name, self.settings, self.vary, numerics=recipe, methods=self.methods):
+                short = recipe_label(recipe)
+                changed = [setting for setting in self.settings if setting.strip().startswith("numerics.")]
+                if changed and design.numerics != load_recipe(recipe).numerics:
+                    short += f"[{', '.join(changed)}]"
+                label = short if len(self.designs) == 1 and not self.vary else f"{design.name}/{short}"
+                designs.append(msgspec.structs.replace(design, name=label))
+        return designs
+
+    def load_workload(self, *, trains: bool = True) -> tuple[Workload, Workload]:
+        """The workload with the requested changes, and the workload as it comes; one that `trains` must have data."""
+        own = load_workload(self.workload)
+        if trains:
+            own.require_data()
+        workload = own if self.batch is None else own.with_batch(self.batch)
+        target, *milestones = self._hardest_first(own.measure.direction) or (None,)
+        names = ("max_steps", "evaluate_every", "schedule", "accumulate")
+        options = {name: getattr(self, name) for name in names} | {
+            "target": target,
+            "milestones": None if target is None else tuple(milestones),
+            "stop_hopeless": self.stop_hopeless or None,
+            "optimizer": self._optimizer(own),
+        }
+        changes: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        return replace(workload, **changes), own
+
+    def _optimizer(self, workload: Workload) -> Callable[..., Any] | None:
+        rate = self.learning_rate
+        if rate is not None and not (isfinite(rate) and rate > 0):
+            raise ConfigError(f"--lr must be above 0, not {rate:g}")
+        if self.optimizer is not None:
+            return read_optimizer(self.optimizer, rate)
+        return None if rate is None else partial(with_learning_rate, workload.optimizer, rate)
+
+    def _hardest_first(self, better: Direction) -> list[float]:
+        """The targets without repetitions, the hardest first."""
+        targets = self.target if isinstance(self.target, tuple) else (() if self.target is None else (self.target,))
+        return sorted(set(targets), reverse=better == "higher")
+
+    def times_by_design(self, names: list[str]) -> dict[str, str]:
+        """The file of times of each design; a plain file name belongs to the only design."""
+        files: dict[str, str] = {}
+        for text in self.times:
+            name, equals, file = text.partition("=")
+            if not equals or name not in names:
+                name, file = names[0], text
+                if len(names) > 1:
+                    raise ConfigError(f"--times {text[:80]!r}: name the design, as in --times {names[0]}=FILE")
+            if name in files:
+                raise ConfigError(f"--times: {name} has two files; give each design one")
+            files[name] = file
+        return files
+
+
+def write_request(run: Run, request: EvaluateRequest) -> None:
+    """Save a request in the run's directory."""
+    run.write_file(REQUEST_FILE, json_text(msgspec.structs.replace(request, directory=os.getcwd())))
+
+
+@contextmanager
+def where_started(request: EvaluateRequest) -> Iterator[None]:
+    """A context in the directory in which a run was started; errors name one that is not there any more."""
+    folder = Path(request.directory)
+    with chdir(folder) if folder.is_dir() else located(f"the run was started in {folder}, which is not there"):
+        yield
+
+
+def read_request(run: StoredRun) -> EvaluateRequest:
+    """The request of a run that can be resumed.
+
+    Raises:
+        ConfigError: the run is in progress or has finished, or it has no request.
+    """
+    if run.status in ("running", "finished"):
+        raise ConfigError(f"{run.name} is {run.status}: only an interrupted or failed run can be resumed")
+    return load_request(run)
+
+
+def load_request(run: StoredRun) -> EvaluateRequest:
+    """The request saved with a run, whatever became of it.
+
+    Raises:
+        ConfigError: the run has no request, or it cannot be read.
+    """
+    try:
+        return msgspec.json.decode((run.path / REQUEST_FILE).read_bytes(), type=EvaluateRequest)
+    except FileNotFoundError:
+        raise ConfigError(f"{run.name} cannot be resumed: it has no {REQUEST_FILE}") from None
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{run.name} cannot be resumed: {REQUEST_FILE} cannot be read ({error})") from None
+
+
+def resume(run: StoredRun, config: dict[str, Any], *, any_processor: bool = False) -> Run:
+    """Continue a run, if the configuration it was started with still equals `config`.
+
+    Raises:
+        ConfigError: a design, the workload or its data has changed, another process owns the run, the run's record
+            cannot be read, or it began on another kind of processor and that is not allowed.
+    """
+    if run.record is None:
+        raise ConfigError(f"{run.name} cannot be resumed: {run.problem}")
+    if config.get("unknown"):
+        raise ConfigError(
+            f"{run.name} cannot be resumed: it depends on {', '.join(config['unknown'])}, which cannot be compared "
+            "with what it was then; start a new run"
+        )
+    then, now = run.record.config.get("processor"), config.get("processor")
+    if then != now:
+        if not any_processor:
+            raise ConfigError(
+                f"{run.name} cannot be resumed: it began on {describe_processor(then)}, and this is "
+                f"{describe_processor(now)}, on which libraries add in another order; --any-processor continues all "
+                "the same, and marks the result"
+            )
+        config = config | {"processor": then}
+    return resume_run(run.path, run.record, config)
+
+
+def checkpoint_folder(path: Path) -> Path:
+    """The folder of a run in progress that contains its checkpoints."""
+    return path / "checkpoints"
