@@ -1,7 +1,7 @@
 """Functions of torch that operators replace, by name."""
 
 from presilicon.base import unknown
-from presilicon.operators.reference import EXACT
+from presilicon.operators.exact import EXACT
 
 _ELEMENTWISE = """
     abs neg negative exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal square sin cos tan asin acos atan sinh
