@@ -10,8 +10,9 @@ from operator_library import CASES
 from presilicon.base import ConfigError
 from presilicon.formats import parse
 from presilicon.operators import apply_operator, operator, piecewise_linear, table
-from presilicon.operators.executions.torch_execution import run_torch
-from presilicon.operators.reference import evaluate
+from presilicon.operators.rounding import step_rounding
+from presilicon.programs.executions.torch_execution import run_torch
+from presilicon.programs.reference import evaluate
 
 pytestmark = [
     pytest.mark.gpu,
@@ -40,7 +41,7 @@ EDGES = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e-40, 1e-310, 2.0, -2.0, 4.0
 @pytest.mark.parametrize(("dtype", "fmt"), [(torch.float64, None), (torch.float32, "float32")])
 def test_results_and_derivatives_are_the_reference_s(chosen, dtype: torch.dtype, fmt: str | None) -> None:
     x = torch.tensor([*EDGES, *(torch.randn(2000, dtype=torch.float64) * 3).tolist()], dtype=dtype)
-    wanted = [evaluate(chosen.both, value, fmt and parse(fmt)) for value in x.tolist()]
+    wanted = [evaluate(chosen.both, value, step_rounding(fmt and parse(fmt))) for value in x.tolist()]
     for place, got in enumerate(run_torch(chosen.both, {"x": x.cuda()}, {"_": len(x)})):
         expected = torch.tensor([row[place] for row in wanted], dtype=dtype)
         same = (got.cpu() == expected) & (got.cpu().signbit() == expected.signbit())

@@ -47,6 +47,7 @@ from presilicon.base.lazy import deferred, np, torch
 from presilicon.base.meanings import meaning, meaning_changes
 from presilicon.base.processor import describe_processor, processor
 from presilicon.base.seeds import derive_seed
+from presilicon.base.threads import split_over_threads
 from presilicon.base.units import (
     BYTES,
     COUNTS,
@@ -139,6 +140,7 @@ __all__ = [
     "read_value",
     "seconds_scale",
     "shorten",
+    "split_over_threads",
     "to_plain",
     "to_toml",
     "torch",

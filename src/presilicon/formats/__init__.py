@@ -31,7 +31,6 @@ from presilicon.formats.grammar import (
 )
 from presilicon.formats.kernels.passes import has_numba, has_triton, key_bank
 from presilicon.formats.kernels.reference import quantize_value
-from presilicon.formats.kernels.threads import split_over_threads
 from presilicon.formats.kernels.user_steps import exact_step, function_behind, user_step
 from presilicon.formats.mac.factored import Factored, code_format, factored
 from presilicon.formats.mac.matmul import matmul
@@ -94,7 +93,6 @@ __all__ = [
     "rounder",
     "short_name",
     "special_results",
-    "split_over_threads",
     "tensor_core",
     "typed_operand",
     "user_step",

@@ -14,17 +14,16 @@
 from typing import TYPE_CHECKING
 
 from presilicon.base import deferred
+from presilicon.operators.exact import EXACT
 from presilicon.operators.files import load_operator
 from presilicon.operators.fits import Fit, Interpolation, Outside, piecewise_linear, table
 from presilicon.operators.functions import check_function, split_pattern
 from presilicon.operators.operator import Backward, LargestError, Operator, operator
 from presilicon.operators.pricing import LATENCY
-from presilicon.operators.program import CONDITIONS, Program, ProgramInstruction
-from presilicon.operators.reference import EXACT
-from presilicon.operators.source import LanguageError
+from presilicon.programs import CONDITIONS, LanguageError, Program, ProgramInstruction
 
 if TYPE_CHECKING:
-    from presilicon.operators.executions.calls import SlowOperatorWarning, apply_operator, work_of_call
+    from presilicon.operators.calls import SlowOperatorWarning, apply_operator, work_of_call
 
 __getattr__ = deferred(__name__)
 

@@ -7,9 +7,9 @@ from typing import Literal
 
 from presilicon.base import ConfigError, did_you_mean, np
 from presilicon.formats import Format
+from presilicon.operators.exact import EXACT, exact
 from presilicon.operators.operator import Backward, Operator, check_options
-from presilicon.operators.program import Builder
-from presilicon.operators.reference import EXACT, exact
+from presilicon.programs import Builder
 
 Interpolation = Literal["nearest", "linear"]
 Fit = Literal["uniform", "minimax"]

@@ -1,7 +1,7 @@
 """Functions of torch that operators replace, by name."""
 
 from presilicon.base import unknown
-from presilicon.operators.reference import EXACT
+from presilicon.operators.exact import EXACT
 from presilicon.ops.table import function_names, product_names
 
 

@@ -13,19 +13,30 @@ from msgspec.structs import replace
 
 from presilicon.base import ConfigError, did_you_mean
 from presilicon.formats import Format, parse
-from presilicon.operators.adjoint import gradients, with_slope
-from presilicon.operators.axes import Axis, bind_sizes, parse_axes
-from presilicon.operators.breakpoints import find_breakpoints
+from presilicon.operators.exact import EXACT, exact
 from presilicon.operators.functions import check_function
-from presilicon.operators.language import Given, SizesNeeded, compile_function, compile_tensors
 from presilicon.operators.pricing import price
-from presilicon.operators.program import Builder, Program
-from presilicon.operators.reference import EXACT, evaluate, exact
-from presilicon.operators.source import Source
+from presilicon.operators.rounding import step_rounding
+from presilicon.programs import (
+    Builder,
+    FunctionSource,
+    Given,
+    Program,
+    SizesNeeded,
+    TensorAxis,
+    bind_sizes,
+    compile_function,
+    compile_tensors,
+    evaluate,
+    find_breakpoints,
+    gradients,
+    parse_axes,
+    with_slope,
+)
 from presilicon.records import OperatorCost
 
 Backward = Literal["derived", "exact", "straight-through", "none"]
-ELEMENTS = (Axis("_"),)
+ELEMENTS = (TensorAxis("_"),)
 """The axes of an operand that is taken element by element."""
 Constants = tuple[tuple[str, Any], ...]
 
@@ -59,11 +70,11 @@ class Operator:
     pipelined: bool = False
     function: Callable[..., Any] | None = field(default=None, repr=False)
     """The Python function that it was compiled from."""
-    source: Source | None = field(default=None, repr=False)
+    source: FunctionSource | None = field(default=None, repr=False)
     domain: tuple[float, float] = (-8.0, 8.0)
     """The default range of `largest_error` and `breakpoints`."""
-    operands: Mapping[str, tuple[Axis, ...]] = field(default_factory=lambda: {"x": ELEMENTS})
-    result: tuple[Axis, ...] = ELEMENTS
+    operands: Mapping[str, tuple[TensorAxis, ...]] = field(default_factory=lambda: {"x": ELEMENTS})
+    result: tuple[TensorAxis, ...] = ELEMENTS
     constants: Mapping[str, Any] = field(default_factory=dict)
     """Arguments with a default: each value that they are called with makes a program of its own."""
     custom_backward: Mapping[str, "Operator"] = field(default_factory=dict)
@@ -74,8 +85,8 @@ class Operator:
         operands, constants = self.bound(arguments, named)
         if self.is_elementwise and all(isinstance(value, int | float) for value in operands.values()):
             program = self.specialized(constants)
-            return evaluate(program, operands, self.format)[0]
-        from presilicon.operators.executions.calls import call
+            return evaluate(program, operands, step_rounding(self.format))[0]
+        from presilicon.operators.calls import call
 
         return call(self, operands, constants)
 
@@ -163,7 +174,7 @@ class Operator:
 
     def derivative(self, x: float) -> float:
         """The derivative of a function of one number at `x`, whatever `backward` is."""
-        return evaluate(self.both, x, self.format)[1]
+        return evaluate(self.both, x, step_rounding(self.format))[1]
 
     @cached_property
     def both(self) -> Program:
@@ -314,7 +325,7 @@ def operator(
     options = check_options(replaces, backward, format, cycles, pipelined)
 
     def decorate(function: Callable[..., Any]) -> Operator:
-        source = Source(function)
+        source = FunctionSource(function)
         operands, result, constants = _signature(source)
         try:
             program = compile_tensors(source, operands, result, constants)
@@ -330,11 +341,13 @@ def operator(
     return decorate
 
 
-def _axis_names(operands: Mapping[str, tuple[Axis, ...]]) -> set[str]:
+def _axis_names(operands: Mapping[str, tuple[TensorAxis, ...]]) -> set[str]:
     return {axis.name for axes in operands.values() for axis in axes if not axis.name.isdigit()}
 
 
-def _signature(source: Source) -> tuple[dict[str, tuple[Axis, ...]], tuple[Axis, ...], dict[str, Any]]:
+def _signature(
+    source: FunctionSource,
+) -> tuple[dict[str, tuple[TensorAxis, ...]], tuple[TensorAxis, ...], dict[str, Any]]:
     """Operands with their axes, the axes of the result, and constants with their defaults."""
     spec, allowed = source.tree.args, "operands as x or x: 'r n', then constants as slope=0.5"
     for node in (spec.vararg, spec.kwarg):

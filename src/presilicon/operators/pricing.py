@@ -5,8 +5,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from presilicon.formats import Format
-from presilicon.operators.program import MATHEMATICS, REDUCTIONS, Operation, Program, ProgramInstruction, needed_by
-from presilicon.operators.stages import Stage, extents_of, stages_of
+from presilicon.programs import (
+    MATHEMATICS,
+    REDUCTIONS,
+    Operation,
+    Program,
+    ProgramInstruction,
+    ProgramStage,
+    extents_of,
+    needed_by,
+    stages_of,
+)
 from presilicon.records import OperatorCost, OperatorWork
 
 LATENCY: dict[Operation, int] = {
@@ -134,7 +143,7 @@ def _count(extents: Mapping[int, int], axes: Iterable[int]) -> int:
     return math.prod(extents[axis] for axis in axes)
 
 
-def _inside(program: Program, stage: Stage, stored: set[int]) -> list[int]:
+def _inside(program: Program, stage: ProgramStage, stored: set[int]) -> list[int]:
     """The instructions that a stage computes."""
     result = stage.result
     ends = stored - {stage.value}
@@ -160,7 +169,7 @@ def _path(program: Program, register: int, extents: Mapping[int, int], stored: s
     return ready[register]
 
 
-def _rounds(program: Program, stage: Stage, extents: Mapping[int, int], stored: set[int]) -> int:
+def _rounds(program: Program, stage: ProgramStage, extents: Mapping[int, int], stored: set[int]) -> int:
     """Rounds of the innermost loops of a stage, of which a pipelined lane begins one per cycle."""
     inside = _inside(program, stage, stored)
     sums = [position for position in inside if program.instructions[position].operation in REDUCTIONS]

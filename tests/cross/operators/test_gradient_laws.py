@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from presilicon.operators import load_operator
-from presilicon.operators.executions.numba_execution import run_numba
-from presilicon.operators.executions.torch_execution import run_torch
-from presilicon.operators.program import ERROR
+from presilicon.programs.executions.numba_execution import run_numba
+from presilicon.programs.executions.torch_execution import run_torch
+from presilicon.programs.program import ERROR
 
 HEAD = """import math
 from presilicon.operators import operator

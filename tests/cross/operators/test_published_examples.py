@@ -50,8 +50,9 @@ SCRIPT = """
 import sys, torch
 sys.path.insert(0, {folder!r})
 from presilicon.operators import load_operator
-from presilicon.operators.executions import calls, triton_execution
-from presilicon.operators.executions.triton_execution import run_triton
+from presilicon.operators import calls
+from presilicon.programs.executions import triton_execution
+from presilicon.programs.executions.triton_execution import run_triton
 import test_published_examples as published
 triton_execution.ELEMENTS, triton_execution.ROWS, triton_execution.CHUNK = 16, 2, 4
 calls._execution = lambda tensor, program, fmt: run_triton

@@ -13,8 +13,9 @@ warnings.filterwarnings("ignore", module="triton")
 from random import Random
 import torch
 from operator_library import CASES
-from presilicon.operators.executions import calls, triton_execution
-from presilicon.operators.executions.triton_execution import run_triton
+from presilicon.operators import calls
+from presilicon.programs.executions import triton_execution
+from presilicon.programs.executions.triton_execution import run_triton
 
 triton_execution.ELEMENTS, triton_execution.ROWS, triton_execution.CHUNK = 16, 2, 4
 calls._execution = lambda tensor, program, fmt: run_triton

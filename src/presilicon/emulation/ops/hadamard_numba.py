@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from presilicon.formats import split_over_threads
+from presilicon.base import split_over_threads
 
 _STRIP = 64
 """Columns that are worked on together: with 16 rows they stay in the first-level cache."""

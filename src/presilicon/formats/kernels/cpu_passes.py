@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from presilicon.base import split_over_threads
 from presilicon.formats.families.block import PowerBlocks
 from presilicon.formats.format import Format
 from presilicon.formats.kernels import numba_kernels, torch_kernels
 from presilicon.formats.kernels.grid import LFSR, BlockGrid, Grid, block_grid_of, core_for, is_plain, mode_number
 from presilicon.formats.kernels.step_tables import step_table
-from presilicon.formats.kernels.threads import split_over_threads
 from presilicon.formats.kernels.torch_kernels import block_axis
 from presilicon.formats.rounding import Key, Mode, Stochastic
 

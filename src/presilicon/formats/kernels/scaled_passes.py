@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from presilicon.base import split_over_threads
 from presilicon.formats.families.nvfp import ELEMENT_FORMAT, LEAST_SCALES, SCALE_FORMAT, Nvfp4
 from presilicon.formats.families.scaled import Scaled
 from presilicon.formats.kernels import numba_kernels
 from presilicon.formats.kernels.cpu_passes import dense, is_one, words_of
 from presilicon.formats.kernels.grid import LFSR, Grid, core_for, grid_of, is_plain, mode_number
 from presilicon.formats.kernels.numba_kernels import DIVIDE, DIVIDE_NUMBERS, MULTIPLY, MULTIPLY_NUMBERS
-from presilicon.formats.kernels.threads import split_over_threads
 from presilicon.formats.kernels.torch_kernels import block_axis
 from presilicon.formats.rounding import Key, Mode
 

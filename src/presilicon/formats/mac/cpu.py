@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from presilicon.base import split_over_threads
 from presilicon.formats.kernels.grid import NEAREST_EVEN, value_of_bits
 from presilicon.formats.kernels.numba_kernels import lfsr_table
-from presilicon.formats.kernels.threads import split_over_threads
 from presilicon.formats.mac.numba_kernels import (
     DRAWN,
     NARROW,

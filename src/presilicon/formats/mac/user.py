@@ -16,12 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from presilicon.base import FormatError
+from presilicon.base import FormatError, split_over_threads
 from presilicon.formats.codes import encode
 from presilicon.formats.families.user import UserFormat, argument_count
 from presilicon.formats.kernels.assembly import define, jit, plain_function
 from presilicon.formats.kernels.passes import has_numba, has_triton
-from presilicon.formats.kernels.threads import split_over_threads
 from presilicon.formats.kernels.user_functions import (
     TABLE_BITS,
     code_function,

@@ -10,10 +10,10 @@ import torch
 
 from presilicon.base import ConfigError
 from presilicon.operators import load_operator, operator, table
-from presilicon.operators.executions.calls import key_of
-from presilicon.operators.executions.numba_execution import run_numba
-from presilicon.operators.executions.torch_execution import run_torch
-from presilicon.operators.reference import Array, evaluate_tensors
+from presilicon.operators.calls import key_of
+from presilicon.programs.executions.numba_execution import run_numba
+from presilicon.programs.executions.torch_execution import run_torch
+from presilicon.programs.reference import Array, evaluate_tensors
 
 SIZES = (7, 8, 9)
 

@@ -15,7 +15,7 @@ def module_of(text: str, kind: str) -> ModuleType:
         OSError, RunFailedError: the cache cannot be written.
     """
     name = f"{kind}_{sha256(text.encode()).hexdigest()[:24]}"
-    path = cache_directory("operators") / f"{name}.py"
+    path = cache_directory("programs") / f"{name}.py"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text.encode())

@@ -15,12 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from presilicon.base import ConfigError, RunFailedError
-from presilicon.formats import split_over_threads
-from presilicon.operators.executions.files import module_of
-from presilicon.operators.program import REDUCTIONS, Program, ProgramInstruction, needed_by, needed_for
-from presilicon.operators.reference import outside
-from presilicon.operators.stages import Stage, extents_of, stages_of, unproven_reads
+from presilicon.base import ConfigError, RunFailedError, split_over_threads
+from presilicon.programs.executions.files import module_of
+from presilicon.programs.program import REDUCTIONS, Program, ProgramInstruction, needed_by, needed_for
+from presilicon.programs.reference import outside
+from presilicon.programs.stages import ProgramStage, extents_of, stages_of, unproven_reads
 
 _NUMPY = {torch.float32: "float32", torch.float64: "float64"}
 SHORT = 8
@@ -80,7 +79,9 @@ def _run_part(function: Callable[..., None], arguments: Sequence[Any], start: in
 class CompiledStage:
     """The machine code of a stage, and the names of its arguments."""
 
-    def __init__(self, program: Program, stage: Stage, writer: "LoopWriter", function: Callable[..., None]) -> None:
+    def __init__(
+        self, program: Program, stage: ProgramStage, writer: "LoopWriter", function: Callable[..., None]
+    ) -> None:
         self.axes, self.value, self.result = stage.axes, stage.value, stage.result
         self.is_integer = program.kinds[stage.value] == "integer"
         self.is_split = bool(stage.axes) and (stage.result is None or stage.result.indices is None)
@@ -105,7 +106,7 @@ def compiled_stages(
     return tuple(compiled)
 
 
-def _without_hoisted(program: Program, stages: Sequence[Stage]) -> tuple[Stage, ...]:
+def _without_hoisted(program: Program, stages: Sequence[ProgramStage]) -> tuple[ProgramStage, ...]:
     """Stages without those that are computed in the outer loops of all stages that use them."""
     remaining = list(stages)
     for stage in reversed(stages):
@@ -117,7 +118,7 @@ def _without_hoisted(program: Program, stages: Sequence[Stage]) -> tuple[Stage, 
     return tuple(remaining)
 
 
-def _uses(program: Program, stage: Stage, value: int) -> bool:
+def _uses(program: Program, stage: ProgramStage, value: int) -> bool:
     needed = {stage.value, *(stage.result.indices or () if stage.result else ())}
     if stage.result is not None and stage.result.condition is not None:
         needed.add(stage.result.condition)
@@ -128,7 +129,7 @@ def _uses(program: Program, stage: Stage, value: int) -> bool:
 def _compile(text: str) -> Callable[..., None]:
     import numba
 
-    from presilicon.operators.executions import numba_functions
+    from presilicon.programs.executions import numba_functions
 
     is_cached = True
     try:
@@ -148,12 +149,12 @@ def _place(indices: Iterable[str]) -> str:
     return ", ".join(f"np.uint64({index})" for index in indices) or "()"
 
 
-class Block:
+class CodeBlock:
     """Lines inside one loop."""
 
     def __init__(self, axis: int | None = None, head: str = "") -> None:
         self.axis, self.head = axis, head
-        self.lines: list[str | Block] = []
+        self.lines: list[str | CodeBlock] = []
         self.defined: set[int] = set()
 
     def text(self, depth: int) -> list[str]:
@@ -161,7 +162,7 @@ class Block:
         pad = "    " * depth
         lines = [] if not self.head else [f"{'    ' * (depth - 1)}{self.head}"]
         for line in self.lines or ["pass"]:
-            lines += line.text(depth + 1) if isinstance(line, Block) else [pad + line]
+            lines += line.text(depth + 1) if isinstance(line, CodeBlock) else [pad + line]
         return lines
 
 
@@ -171,7 +172,7 @@ class LoopWriter:
     def __init__(
         self,
         program: Program,
-        stage: Stage,
+        stage: ProgramStage,
         stored: set[int],
         unproven: frozenset[int],
         number: str,
@@ -185,7 +186,7 @@ class LoopWriter:
         self.extents: dict[int, None] = {}
         self.sizes: dict[str, None] = {}
         self._globals: dict[str, str] = {}
-        self._top = Block()
+        self._top = CodeBlock()
         self._known: set[int] = set()
         """Conditions that hold in the loop that is written."""
 
@@ -198,17 +199,17 @@ class LoopWriter:
             self._write_elements()
         arguments = ["start", "stop", *(f"a_{name}" for name in self.operands), *(f"t{value}" for value in self.stored)]
         arguments += ["out", "flags", *(f"n{axis}" for axis in self.extents), *(f"s_{name}" for name in self.sizes)]
-        head = ["import math", "import numpy as np", "from presilicon.operators.executions.numba_functions import *"]
+        head = ["import math", "import numpy as np", "from presilicon.programs.executions.numba_functions import *"]
         number = [f"number = np.{self._number}", "zero = number(0)", "one = number(1)"]
         constants = [f"{name} = {value}" for name, value in self._globals.items()]
         body = self._top.text(1)
         return "\n".join([*head, *number, *constants, "", f"def kernel({', '.join(arguments)}):", *body, ""])
 
-    def _loop(self, axis: int, is_first: bool = False) -> Block:
+    def _loop(self, axis: int, is_first: bool = False) -> CodeBlock:
         if is_first:
-            return Block(axis, f"for i{axis} in range(start, stop):")
+            return CodeBlock(axis, f"for i{axis} in range(start, stop):")
         self.extents[axis] = None
-        return Block(axis, f"for i{axis} in range(n{axis}):")
+        return CodeBlock(axis, f"for i{axis} in range(n{axis}):")
 
     def _write_elements(self) -> None:
         stage = self._stage
@@ -272,7 +273,7 @@ class LoopWriter:
         first = ("start", "stop") if len(axes) == 1 else ("0", f"n{axes[-1]}")
         self.extents[axes[-1]] = None
         self._bound(axes[-1], tests, first, stack)
-        stack.append(Block(axes[-1], f"for i{axes[-1]} in range(low, high):"))
+        stack.append(CodeBlock(axes[-1], f"for i{axes[-1]} in range(low, high):"))
         rest = [self._value(test, stack) for test in tests if test not in self._known]
         value = self._value(body, stack)
         stack[-1].lines.append(f"{'if ' + ' and '.join(rest) + ': ' if rest else ''}out[{target}] += {value}")
@@ -297,10 +298,10 @@ class LoopWriter:
             return []
         return [part for at in step.arguments for part in self._parts(at)] if step.operation == "and" else [condition]
 
-    def _bound(self, axis: int, tests: Sequence[int], first: tuple[str, str], stack: Sequence[Block]) -> None:
+    def _bound(self, axis: int, tests: Sequence[int], first: tuple[str, str], stack: Sequence[CodeBlock]) -> None:
         """The first and last index for which conditions hold, before the loop over it, as far as they tell."""
         program, block = self._program, stack[-1]
-        at_zero = Block(axis)  # what depends on the index, where that is 0
+        at_zero = CodeBlock(axis)  # what depends on the index, where that is 0
         at_zero.lines.append(f"i{axis} = 0")
         lines = [f"low, high = {first[0]}, {first[1]}"]
         bounded = []
@@ -345,7 +346,7 @@ class LoopWriter:
                     return int(scale.value) * factor
         return None
 
-    def _value(self, register: int, stack: Sequence[Block]) -> str:
+    def _value(self, register: int, stack: Sequence[CodeBlock]) -> str:
         """The name of a value, after the lines that compute it."""
         for position in needed_for(self._program, register):
             self._define(position, stack)
@@ -368,7 +369,7 @@ class LoopWriter:
                 return f"c{register}"
         return f"v{register}"
 
-    def _define(self, register: int, stack: Sequence[Block]) -> None:
+    def _define(self, register: int, stack: Sequence[CodeBlock]) -> None:
         instruction, free = self._program.instructions[register], self._program.free[register]
         if instruction.operation in ("axis", "integer", "truth", "size", "constant"):
             return
@@ -386,20 +387,20 @@ class LoopWriter:
             block.lines.append(f"v{register} = {self._expression(register, instruction, here)}")
         block.defined.add(register)
 
-    def _load(self, register: int, here: Sequence[Block]) -> str:
+    def _load(self, register: int, here: Sequence[CodeBlock]) -> str:
         """A stored reduction."""
         axes = _place(f"i{axis}" for axis in sorted(self._program.free[register]))
         cast = "int" if self._program.kinds[register] == "integer" else ""
         return f"{cast}(t{register}[{axes}])"
 
-    def _reduce(self, register: int, instruction: ProgramInstruction, here: Sequence[Block]) -> None:
+    def _reduce(self, register: int, instruction: ProgramInstruction, here: Sequence[CodeBlock]) -> None:
         body, axis = instruction.arguments
         assert axis not in [block.axis for block in here], "a loop inside of a loop over the same index"
         loop = self._loop(axis)
         twin = self._twin(register, instruction)
         value = self._value(body, [*here, loop])
         block, is_whole = here[-1], self._program.kinds[register] == "integer"
-        after: list[Block] = []
+        after: list[CodeBlock] = []
         start = {"sum": "zero", "prod": "one"}.get(instruction.operation, "zero")
         start = {"sum": "0", "prod": "1"}.get(instruction.operation, "0") if is_whole else start
         match instruction.operation:
@@ -432,9 +433,9 @@ class LoopWriter:
                 block.defined.update(twin for twin in (best, place) if twin is not None)
         block.lines += [loop, *after]
 
-    def _where_first_is_nan(self, register: int, body: int, axis: int, here: Sequence[Block]) -> list[Block]:
+    def _where_first_is_nan(self, register: int, body: int, axis: int, here: Sequence[CodeBlock]) -> list[CodeBlock]:
         """The lines that make an extreme NaN where the first value is."""
-        first = Block(axis, f"if n{axis} > 0:")
+        first = CodeBlock(axis, f"if n{axis} > 0:")
         first.lines.append(f"i{axis} = 0")
         value = self._value(body, [*here, first])
         first.lines.append(f"if {value} != {value}: v{register} = {value}")
@@ -450,7 +451,7 @@ class LoopWriter:
                 return None if position in self._all_stored else position
         return None
 
-    def _expression(self, register: int, instruction: ProgramInstruction, here: Sequence[Block]) -> str:
+    def _expression(self, register: int, instruction: ProgramInstruction, here: Sequence[CodeBlock]) -> str:
         """An instruction as Python."""
         arguments = [self._name(argument) for argument in instruction.arguments]
         match instruction.operation:
@@ -468,7 +469,7 @@ class LoopWriter:
                 return f"{instruction.operation}32({arguments[0]})"
         return _TEXTS[instruction.operation].format(*arguments)
 
-    def _read(self, register: int, instruction: ProgramInstruction, arguments: list[str], block: Block) -> str:
+    def _read(self, register: int, instruction: ProgramInstruction, arguments: list[str], block: CodeBlock) -> str:
         self.operands[instruction.name] = None
         condition, *indices = arguments
         if self._known.issuperset(self._parts(instruction.arguments[0])):

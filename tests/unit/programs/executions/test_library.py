@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from operator_library import CASES, Case
-from presilicon.operators import Operator
-from presilicon.operators.executions import calls
-from presilicon.operators.executions.numba_execution import run_numba
-from presilicon.operators.executions.torch_execution import run_torch
-from presilicon.operators.program import ERROR
-from presilicon.operators.reference import Array, evaluate_tensors
+from presilicon.operators import Operator, calls
+from presilicon.programs.executions.numba_execution import run_numba
+from presilicon.programs.executions.torch_execution import run_torch
+from presilicon.programs.program import ERROR
+from presilicon.programs.reference import Array, evaluate_tensors
 
 
 def operands_of(case: Case, seed: int):

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from presilicon.base import UNREADABLE, ConfigError
-from presilicon.operators.source import Source
+from presilicon.programs.source import FunctionSource
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 AXES = 'names in small letters, whole numbers and a leading "...", as x: "... h w"; y=(H + 1)//2 for a size of a result'
 
 
-class Axis(NamedTuple):
+class TensorAxis(NamedTuple):
     """One axis: a name, `_` for all leading axes ("..."), or a number."""
 
     name: str
@@ -20,7 +20,9 @@ class Axis(NamedTuple):
     """The size of an axis that only the result has."""
 
 
-def parse_axes(source: Source, node: ast.expr | None, *, is_result: bool = False) -> tuple[Axis, ...] | None:
+def parse_axes(
+    source: FunctionSource, node: ast.expr | None, *, is_result: bool = False
+) -> tuple[TensorAxis, ...] | None:
     """The axes of an annotation; None if it names none.
 
     Raises:
@@ -33,12 +35,12 @@ def parse_axes(source: Source, node: ast.expr | None, *, is_result: bool = False
     for word in re.findall(r"(?:\([^()]*(?:\([^()]*\)[^()]*)*\)|\S)+", text):
         name, equals, extent = word.partition("=")
         if word == "...":
-            axes.append(Axis("_"))
+            axes.append(TensorAxis("_"))
         elif word.isdigit() or (_NAME.fullmatch(name) and not equals):
-            axes.append(Axis(word))
+            axes.append(TensorAxis(word))
         elif equals and is_result and _NAME.fullmatch(name):
             try:
-                axes.append(Axis(name, ast.parse(extent, mode="eval").body))
+                axes.append(TensorAxis(name, ast.parse(extent, mode="eval").body))
             except UNREADABLE:
                 raise source.error(node, f'the size "{extent}" of axis {name}', AXES) from None
         else:
@@ -52,7 +54,7 @@ def parse_axes(source: Source, node: ast.expr | None, *, is_result: bool = False
 
 
 def bind_sizes(
-    where: str, operands: Mapping[str, Sequence[Axis]], shapes: Mapping[str, Sequence[int]]
+    where: str, operands: Mapping[str, Sequence[TensorAxis]], shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, int]:
     """The size of every axis, from the shapes of the operands.
 

@@ -16,14 +16,14 @@ from heapq import heappop, heappush
 from math import log, pi, sqrt
 from typing import NamedTuple
 
-from presilicon.operators.program import (
+from presilicon.programs.program import (
     ERROR,
     REDUCTIONS,
     Builder,
     Operation,
     Program,
     ProgramInstruction,
-    Result,
+    ProgramResult,
     needed_by,
 )
 
@@ -82,12 +82,12 @@ def gradients(program: Program, shapes: Mapping[str, tuple[int | str, ...]]) -> 
                 plain[read.name].append(gathered)
             else:
                 loops = frozenset[int]().union(builder.free[share], *(builder.free[index] for index in indices))
-                results.append(Result(read.name, tuple(sorted(loops)), share, indices, read.arguments[0]))
+                results.append(ProgramResult(read.name, tuple(sorted(loops)), share, indices, read.arguments[0]))
     for name, parts in plain.items():
         total = parts[0]
         for part in parts[1:]:
             total = builder.emit("add", total, part)
-        results.append(Result(name, _element(builder, name, shapes[name]), total))
+        results.append(ProgramResult(name, _element(builder, name, shapes[name]), total))
     return builder.finish(results=results)
 
 

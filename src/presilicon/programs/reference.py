@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from presilicon.base import ConfigError, unknown
-from presilicon.formats import Format, quantize_value
-from presilicon.operators.program import REDUCTIONS, Program, ProgramInstruction, needed_for
+from presilicon.base import ConfigError
+from presilicon.programs.program import REDUCTIONS, Program, ProgramInstruction, needed_for
+from presilicon.programs.rounding import StepRounding
 
 
 class Array(NamedTuple):
@@ -32,16 +32,16 @@ class Array(NamedTuple):
         return offset
 
 
-def evaluate(program: Program, x: float | Mapping[str, float], fmt: Format | None = None) -> list[float]:
+def evaluate(program: Program, x: float | Mapping[str, float], rounding: StepRounding | None = None) -> list[float]:
     """The results of a program of plain numbers: of its only operand, or of several by name.
 
-    Arithmetic is that of float64. With a format, the argument, every constant and every result are rounded to it: for
+    Arithmetic is that of float64. With a rounding, the argument, every constant and every result are rounded: to
     float32 that is float32 arithmetic, since a float64 result holds enough bits for the second rounding to be harmless.
     """
     operands = x if isinstance(x, Mapping) else dict.fromkeys(program.operands, x)
     if program.has_reductions:
         arrays = {name: Array((1,), [number]) for name, number in operands.items()}
-        return [array.numbers[0] for array in evaluate_tensors(program, arrays, {"_": 1}, fmt)]
+        return [array.numbers[0] for array in evaluate_tensors(program, arrays, {"_": 1}, rounding)]
     values: list[float] = []
     for position, instruction in enumerate(program.instructions):
         match instruction.operation:
@@ -56,7 +56,7 @@ def evaluate(program: Program, x: float | Mapping[str, float], fmt: Format | Non
             case _:
                 result = apply(instruction, [values[argument] for argument in instruction.arguments])
         is_number = program.kinds[position] == "number" and instruction.operation != "locate"
-        values.append(quantize_value(result, fmt) if fmt is not None and is_number else result)
+        values.append(rounding.value(result) if rounding is not None and is_number else result)
     return [float(values[output]) for output in program.outputs]
 
 
@@ -64,7 +64,7 @@ def evaluate_tensors(
     program: Program,
     operands: Mapping[str, Array],
     sizes: Mapping[str, int],
-    fmt: Format | None = None,
+    rounding: StepRounding | None = None,
     shapes: Sequence[tuple[int, ...]] = (),
 ) -> list[Array]:
     """The results of a program, element by element; `shapes` are those of results that are added up by index.
@@ -72,7 +72,7 @@ def evaluate_tensors(
     Raises:
         ConfigError: an index lies outside of its operand.
     """
-    meaning = _Meaning(program, operands, sizes, fmt)
+    meaning = _Meaning(program, operands, sizes, rounding)
     arrays = []
     for position, result in enumerate(program.results):
         extents = [range(meaning.extent(axis)) for axis in result.axes]
@@ -97,10 +97,10 @@ class _Meaning:
     """Values of a program's instructions for given operands, each computed once."""
 
     def __init__(
-        self, program: Program, operands: Mapping[str, Array], sizes: Mapping[str, int], fmt: Format | None
+        self, program: Program, operands: Mapping[str, Array], sizes: Mapping[str, int], rounding: StepRounding | None
     ) -> None:
         self._program = program
-        self._operands, self._sizes, self._format = operands, sizes, fmt
+        self._operands, self._sizes, self._rounding = operands, sizes, rounding
         self._known: dict[tuple[int, ...], float] = {}
 
     def extent(self, axis: int) -> int:
@@ -145,9 +145,9 @@ class _Meaning:
 
     def _rounded(self, position: int, result: float) -> float:
         is_number = self._program.kinds[position] == "number"
-        if self._format is None or not is_number or self._program.instructions[position].operation == "locate":
+        if self._rounding is None or not is_number or self._program.instructions[position].operation == "locate":
             return result
-        return quantize_value(result, self._format)
+        return self._rounding.value(result)
 
     def _read(self, instruction: ProgramInstruction, arguments: Sequence[float]) -> float:
         if not arguments[0]:
@@ -259,48 +259,3 @@ _RULES: dict[str, Callable[..., float]] = {
     "or": lambda a, b: a or b,
     "not": lambda a: not a,
 }
-
-
-def sigmoid(x: float) -> float:
-    """1 / (1 + e^-x), without overflow."""
-    return 1 / (1 + math.exp(-x)) if x >= 0 else (e := math.exp(x)) / (1 + e)
-
-
-def gelu(x: float) -> float:
-    """x times the normal distribution's integral up to x."""
-    return 0.5 * x * (1 + math.erf(x / math.sqrt(2)))
-
-
-def softplus(x: float) -> float:
-    """log(1 + e^x), without overflow."""
-    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
-
-
-EXACT: dict[str, Callable[[float], float]] = {
-    "tanh": math.tanh,
-    "sigmoid": sigmoid,
-    "gelu": gelu,
-    "silu": lambda x: x * sigmoid(x),
-    "softplus": softplus,
-    "erf": math.erf,
-    "exp": exponential,
-    "softmax.exp": exponential,
-    "log": logarithm,
-    "sqrt": square_root,
-    "rsqrt": lambda x: divide(1.0, square_root(x)),
-    "reciprocal": lambda x: divide(1.0, x),
-    "sin": math.sin,
-    "cos": math.cos,
-}
-"""`softmax.exp` is the exponential inside softmax; `rsqrt` is also the one inside normalizations."""
-
-
-def exact(name: str) -> Callable[[float], float]:
-    """The function of that name.
-
-    Raises:
-        ConfigError: there is no such function to replace.
-    """
-    if name not in EXACT:
-        raise unknown("function to replace", name, EXACT)
-    return EXACT[name]

@@ -5,40 +5,40 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 
-from presilicon.operators.program import REDUCTIONS, Program, Result
-from presilicon.operators.reference import apply
+from presilicon.programs.program import REDUCTIONS, Program, ProgramResult
+from presilicon.programs.reference import apply
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class ProgramStage:
     """A tensor that is computed in one pass: a stored reduction, or a result."""
 
     axes: tuple[int, ...]
     """Index variables over which it is computed."""
     value: int
-    result: Result | None = None
+    result: ProgramResult | None = None
     """None for a stored reduction."""
 
 
 @lru_cache(maxsize=512)
-def stages_of(program: Program) -> tuple[Stage, ...]:
+def stages_of(program: Program) -> tuple[ProgramStage, ...]:
     """The stages of a program, in an order in which they can be computed.
 
     A reduction is stored if values with more index variables use it, or several stages do: softmax stores the largest
     element and the sum of each row. Others are computed where they are used.
     """
-    roots = [Stage(result.axes, result.value, result) for result in program.results]
+    roots = [ProgramStage(result.axes, result.value, result) for result in program.results]
     stored: set[int] = set()
     while True:
         found = _shared(program, roots, stored)
         if found <= stored:
             break
         stored |= found
-    reductions = [Stage(tuple(sorted(program.free[value])), value) for value in sorted(stored)]
+    reductions = [ProgramStage(tuple(sorted(program.free[value])), value) for value in sorted(stored)]
     return (*reductions, *roots)
 
 
-def _shared(program: Program, roots: list[Stage], stored: set[int]) -> set[int]:
+def _shared(program: Program, roots: list[ProgramStage], stored: set[int]) -> set[int]:
     """The reductions that are used with other index variables than their own, or by several stages."""
     users: dict[int, set[int]] = {}
     shared: set[int] = set()
@@ -69,7 +69,7 @@ def _shared(program: Program, roots: list[Stage], stored: set[int]) -> set[int]:
     return {register for register in shared if register not in stored} | stored
 
 
-def _also(stage: Stage) -> tuple[int, ...]:
+def _also(stage: ProgramStage) -> tuple[int, ...]:
     result = stage.result
     if result is None or result.indices is None:
         return ()

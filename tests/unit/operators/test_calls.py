@@ -11,8 +11,8 @@ from torch.utils.checkpoint import checkpoint
 
 import operator_library as library
 from presilicon.base import ConfigError
-from presilicon.operators import LanguageError, SlowOperatorWarning, load_operator, operator
-from presilicon.operators.executions import calls, numba_execution, numba_functions
+from presilicon.operators import LanguageError, SlowOperatorWarning, calls, load_operator, operator
+from presilicon.programs.executions import numba_execution, numba_functions
 
 PRODUCTS = [[a * b - (a * b) % 2 for b in range(16)] for a in range(16)]
 

@@ -1,4 +1,4 @@
-"""Execution of programs in plain torch: any device, any format, one dimension for each index variable."""
+"""Execution of programs in plain torch: any device, any rounding, one dimension for each index variable."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,37 +9,39 @@ from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from presilicon.base import ConfigError
-from presilicon.formats import Format, quantize
-from presilicon.operators.program import MATHEMATICS, REDUCTIONS, Program, ProgramInstruction, needed_by, needed_for
-from presilicon.operators.reference import outside
-from presilicon.operators.stages import Stage, extents_of, stages_of, unproven_reads
+from presilicon.programs.program import MATHEMATICS, REDUCTIONS, Program, ProgramInstruction, needed_by, needed_for
+from presilicon.programs.reference import outside
+from presilicon.programs.rounding import StepRounding
+from presilicon.programs.stages import ProgramStage, extents_of, stages_of, unproven_reads
 
 LARGEST = 1 << 24
 """The most elements of an intermediate tensor; larger ones are computed in parts."""
 
 
 def run_torch(
-    program: Program, operands: Mapping[str, Tensor], sizes: Mapping[str, int], fmt: Format | None = None
+    program: Program, operands: Mapping[str, Tensor], sizes: Mapping[str, int], rounding: StepRounding | None = None
 ) -> list[Tensor]:
     """The results of a program, in the type of the operands: float32 arithmetic, or float64.
 
-    With a format, operands, constants and results are each rounded to it once. No gradient is recorded.
+    With a rounding, operands, constants and results are each rounded once. No gradient is recorded.
 
     Raises:
         ConfigError: an index lies outside of its operand.
     """
     with torch.no_grad():
-        return _Run(program, operands, sizes, fmt).results()
+        return _Run(program, operands, sizes, rounding).results()
 
 
 class _Run:
     def __init__(
-        self, program: Program, operands: Mapping[str, Tensor], sizes: Mapping[str, int], fmt: Format | None
+        self, program: Program, operands: Mapping[str, Tensor], sizes: Mapping[str, int], rounding: StepRounding | None
     ) -> None:
-        self.program, self.sizes, self.format = program, sizes, fmt
+        self.program, self.sizes, self.rounding = program, sizes, rounding
         first = next(iter(operands.values()))
         self.dtype, self.device = first.dtype, first.device
-        self.working = first.dtype if fmt is None else _working_type(fmt)
+        self.working = first.dtype
+        if rounding is not None:
+            self.working = torch.float32 if rounding.is_narrow else torch.float64
         self.operands = {name: tensor.to(self.working) for name, tensor in operands.items()}
         self.extents = extents_of(program, sizes)
         self.unproven = unproven_reads(program, sizes, {name: tuple(t.shape) for name, t in operands.items()})
@@ -59,7 +61,7 @@ class _Run:
                 results.append(out.to(self.dtype))
         return results
 
-    def stage(self, stage: Stage) -> Tensor:
+    def stage(self, stage: ProgramStage) -> Tensor:
         """A stored reduction in the dimensions of its variables, or a result in its own."""
         result = stage.result
         is_added = result is not None and result.indices is not None
@@ -89,7 +91,7 @@ class _Run:
         whole = chunks[0] if len(chunks) == 1 else torch.cat(chunks, dimension)
         return _fresh(whole, self.operands.values()) if result is not None else whole
 
-    def chunks(self, stage: Stage) -> Any:
+    def chunks(self, stage: ProgramStage) -> Any:
         """Functions that compute values, for as many parts of the stage's first axis as are needed."""
         largest = 1
         for position in needed_by(self.program.instructions, [stage.value], self.stored.__contains__):
@@ -139,7 +141,7 @@ class _Run:
             return self.part_of(self.stored[position])
         result = self.raw(instruction, position, known)
         is_number = self.program.kinds[position] == "number" and instruction.operation not in ("locate", *REDUCTIONS)
-        return quantize(result, self.format) if self.format is not None and is_number else result
+        return self.rounding.tensor(result) if self.rounding is not None and is_number else result
 
     def part_of(self, tensor: Tensor) -> Tensor:
         for axis, (start, stop) in self.parts.items():
@@ -216,11 +218,11 @@ class _Run:
             dtype = torch.int64 if instruction.operation.startswith("arg") else values.dtype
             return torch.full(shape, REDUCTIONS[instruction.operation], dtype=dtype, device=self.device)
         match instruction.operation:
-            case "sum" | "prod" if self.format is not None and values.is_floating_point():
+            case "sum" | "prod" if self.rounding is not None and values.is_floating_point():
                 total = torch.full_like(values.narrow(place, 0, 1), REDUCTIONS[instruction.operation])
                 for number in range(extent):
                     term = values.narrow(place, number, 1)
-                    total = quantize(total + term if instruction.operation == "sum" else total * term, self.format)
+                    total = self.rounding.tensor(total + term if instruction.operation == "sum" else total * term)
                 return total
             case "sum":
                 return values.sum(place, keepdim=True)
@@ -246,11 +248,6 @@ def _extreme(values: Tensor, place: int, instruction: ProgramInstruction) -> Ten
     if instruction.value or not values.is_floating_point():
         return result
     return torch.where(first.isnan(), torch.zeros_like(result) if is_index else first, result)
-
-
-def _working_type(fmt: Format) -> torch.dtype:
-    """float32 if rounding its results again is harmless (2p + 2 of 24 bits), else float64."""
-    return torch.float32 if fmt.is_float and fmt.significand_bits <= 11 else torch.float64
 
 
 def _fresh(value: Tensor, inputs: Any) -> Tensor:

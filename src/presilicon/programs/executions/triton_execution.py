@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from presilicon.base import ConfigError
-from presilicon.operators.executions.files import module_of
-from presilicon.operators.executions.numba_execution import Block, LoopWriter
-from presilicon.operators.program import MATHEMATICS, REDUCTIONS, Program, ProgramInstruction
-from presilicon.operators.reference import outside
-from presilicon.operators.stages import Stage, extents_of, stages_of, unproven_reads
+from presilicon.programs.executions.files import module_of
+from presilicon.programs.executions.numba_execution import CodeBlock, LoopWriter
+from presilicon.programs.program import MATHEMATICS, REDUCTIONS, Program, ProgramInstruction
+from presilicon.programs.reference import outside
+from presilicon.programs.stages import ProgramStage, extents_of, stages_of, unproven_reads
 
 MOST_INSTRUCTIONS = 600
 """Programs that are longer than this take Triton minutes to compile."""
@@ -75,7 +75,7 @@ def run_triton(program: Program, operands: Mapping[str, Tensor], sizes: Mapping[
 @lru_cache(maxsize=512)
 def _kernels(
     program: Program, unproven: frozenset[int], dtype: torch.dtype
-) -> tuple[tuple[Stage, Any, "KernelWriter"], ...]:
+) -> tuple[tuple[ProgramStage, Any, "KernelWriter"], ...]:
     stages = stages_of(program)
     stored = {stage.value for stage in stages if stage.result is None}
     kernels = []
@@ -93,7 +93,9 @@ def _table(table: tuple[float, ...], dtype: torch.dtype, device: torch.device) -
 class KernelWriter(LoopWriter):
     """Writes the kernel of a stage."""
 
-    def __init__(self, program: Program, stage: Stage, stored: set[int], unproven: frozenset[int], number: str) -> None:
+    def __init__(
+        self, program: Program, stage: ProgramStage, stored: set[int], unproven: frozenset[int], number: str
+    ) -> None:
         super().__init__(program, stage, stored, unproven, number)
         self.tables: dict[int, tuple[float, ...]] = {}
         self.lengths: dict[tuple[str, int], None] = {}
@@ -131,13 +133,13 @@ class KernelWriter(LoopWriter):
         names += [*(f"n{axis}" for axis in self.extents), *(f"s_{name}" for name in self.sizes)]
         names += [*(f"d_{name}_{axis}" for name, axis in self.lengths), "BLOCK: tl.constexpr", "CHUNK: tl.constexpr"]
         head = ["import triton", "import triton.language as tl"]
-        head += ["from presilicon.operators.executions.triton_functions import divide, floordiv, locate, look_up"]
-        head += ["from presilicon.operators.executions.triton_functions import modulo, multiply, root, tanh", "", ""]
+        head += ["from presilicon.programs.executions.triton_functions import divide, floordiv, locate, look_up"]
+        head += ["from presilicon.programs.executions.triton_functions import modulo, multiply, root, tanh", "", ""]
         constants = [f"    T: tl.constexpr = tl.{self._number}"]
         constants += [f"    {name} = tl.full((), {number}, T)" for name, number in self._globals.items()]
         return "\n".join([*head, "@triton.jit", f"def kernel({', '.join(names)}):", *constants, *top.text(1), ""])
 
-    def _define(self, register: int, stack: Sequence[Block]) -> None:
+    def _define(self, register: int, stack: Sequence[CodeBlock]) -> None:
         super()._define(register, stack)
         if register not in self._flat and self._is_flat(register):
             self._flat.add(register)
@@ -166,9 +168,9 @@ class KernelWriter(LoopWriter):
     def _wide(self) -> bool:
         return bool(self._here and len(self._here) > 1)
 
-    _here: Sequence[Block] = ()
+    _here: Sequence[CodeBlock] = ()
 
-    def _expression(self, register: int, instruction: ProgramInstruction, here: Sequence[Block]) -> str:
+    def _expression(self, register: int, instruction: ProgramInstruction, here: Sequence[CodeBlock]) -> str:
         self._here = here
         arguments = [self._name(argument) for argument in instruction.arguments]
         match instruction.operation:
@@ -190,7 +192,7 @@ class KernelWriter(LoopWriter):
         return offset
 
     def _read_element(
-        self, register: int, instruction: ProgramInstruction, arguments: list[str], here: Sequence[Block]
+        self, register: int, instruction: ProgramInstruction, arguments: list[str], here: Sequence[CodeBlock]
     ) -> str:
         name = instruction.name
         self.operands[name] = None
@@ -214,7 +216,7 @@ class KernelWriter(LoopWriter):
         offset = self._offset(name, indices) if indices else "0"
         return f"tl.load(a_{name} + (({offset}) + nothing{suffix}), mask={' & '.join(masks)}, other=0.0)"
 
-    def _load(self, register: int, here: Sequence[Block]) -> str:
+    def _load(self, register: int, here: Sequence[CodeBlock]) -> str:
         self._here = here
         axes = sorted(self._program.free[register])
         offset = "0"
@@ -225,7 +227,7 @@ class KernelWriter(LoopWriter):
         masks = [f"inside{suffix}", *(f"m{block.axis}" for block in here[1:2])]
         return f"tl.load(t{register} + (({offset}) + nothing{suffix}), mask={' & '.join(masks)}, other=0)"
 
-    def _reduce(self, register: int, instruction: ProgramInstruction, here: Sequence[Block]) -> None:
+    def _reduce(self, register: int, instruction: ProgramInstruction, here: Sequence[CodeBlock]) -> None:
         body, axis = instruction.arguments
         self.extents[axis] = None
         block = here[-1]
@@ -242,11 +244,11 @@ class KernelWriter(LoopWriter):
         if operation.startswith("arg"):
             block.lines.append(f"v{register} = tl.full({shape}, 0, tl.int64)")
         if is_chunked:
-            loop = Block(axis, f"for k{axis} in range(0, n{axis}, CHUNK):")
+            loop = CodeBlock(axis, f"for k{axis} in range(0, n{axis}, CHUNK):")
             loop.lines.append(f"i{axis} = (k{axis} + tl.arange(0, CHUNK))[None, :]")
             loop.lines.append(f"m{axis} = (i{axis} < n{axis}) & inside[:, None]")
         else:
-            loop = Block(axis, f"for i{axis} in range(n{axis}):")
+            loop = CodeBlock(axis, f"for i{axis} in range(n{axis}):")
         value = self._value(body, [*here, loop])
         self._here = [*here, loop]
         value = self._name(body)
@@ -274,7 +276,7 @@ class KernelWriter(LoopWriter):
             block.lines.append(f"v{register} = tl.where(f{register} > 0, {first}, v{register})")
         self._here = here
 
-    def _chunk(self, loop: Block, operation: str, register: int, axis: int, sign: str) -> None:
+    def _chunk(self, loop: CodeBlock, operation: str, register: int, axis: int, sign: str) -> None:
         """Add a chunk to a reduction."""
         if operation == "sum":
             loop.lines.append(f"v{register} = v{register} + tl.sum(w{register}, 1)")

@@ -12,9 +12,10 @@ import torch
 
 from presilicon.formats import parse
 from presilicon.operators import load_operator
-from presilicon.operators.executions.numba_execution import run_numba
-from presilicon.operators.executions.torch_execution import run_torch
-from presilicon.operators.reference import evaluate
+from presilicon.operators.rounding import step_rounding
+from presilicon.programs.executions.numba_execution import run_numba
+from presilicon.programs.executions.torch_execution import run_torch
+from presilicon.programs.reference import evaluate
 
 CONSTANTS = ["0.5", "1.0", "2.0", "-1.0", "0.25", "3.0", "-0.0", "1e-3", "K"]
 EDGES = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 2.0, 0.5, -0.5, 1e-310, 5e-324]
@@ -95,7 +96,7 @@ def test_all_executions_agree(tmp_path, seed: int) -> None:
         assert bits(chosen(x)) == bits(wanted), x
     for dtype, fmt in ((torch.float64, None), (torch.float32, parse("float32"))):
         x = torch.tensor(inputs, dtype=dtype)
-        rows = [evaluate(chosen.both, value, fmt) for value in x.tolist()]
+        rows = [evaluate(chosen.both, value, step_rounding(fmt)) for value in x.tolist()]
         for run in (run_torch, run_numba) if seed % 4 == 0 else (run_torch,):  # compiling takes a second
             for place, got in enumerate(run(chosen.both, {"x": x}, {"_": len(x)})):
                 expected = torch.tensor([row[place] for row in rows], dtype=dtype)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
-from presilicon.base import torch
+from presilicon.base.lazy import torch
 
 SMALLEST_SHARE = 1 << 15
 """Elements below which a second thread costs more than it saves."""

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from presilicon.base import ConfigError
 from presilicon.formats import parse
 from presilicon.operators import load_operator, operator
-from presilicon.operators.reference import evaluate
+from presilicon.operators.rounding import step_rounding
+from presilicon.programs.reference import evaluate
 
 SLOPE = 0.25
 EDGES = [0.0, -0.0, math.inf, -math.inf, math.nan, 5e-324, -5e-324, 1e-310, 2.0, -2.0, 0.5, -0.5, 1.0, -1.0, 1e308]
@@ -230,7 +231,7 @@ def test_a_format_rounds_every_result() -> None:
     x = rounded(1.1)
     assert third(1.1) == rounded(rounded(x / 3) + x)
     assert third.cost.bits == 16
-    assert evaluate(third.program, 1.1, half) == [third(1.1)]
+    assert evaluate(third.program, 1.1, step_rounding(half)) == [third(1.1)]
 
 
 def test_an_operator_is_copied_and_saved() -> None:

@@ -17,12 +17,11 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from presilicon.base import ConfigError
 from presilicon.formats import Format, has_numba, has_triton
-from presilicon.operators.executions.torch_execution import run_torch
+from presilicon.operators.exact import EXACT
 from presilicon.operators.operator import ELEMENTS, Constants, Operator
 from presilicon.operators.pricing import together, work_of
-from presilicon.operators.program import ERROR, Program
-from presilicon.operators.reference import EXACT
-from presilicon.operators.stages import extents_of
+from presilicon.operators.rounding import step_rounding
+from presilicon.programs import ERROR, Program, extents_of, run_torch
 from presilicon.records import OperatorWork
 
 EXACT_TENSOR: dict[str, Callable[[Tensor], Tensor]] = {
@@ -411,7 +410,7 @@ def _run(
             except Exception as error:
                 _slow.add(program)
                 _warn_slow(operator, execution.__name__.removeprefix("run_"), error)
-        return run_torch(program, used, sizes, operator.format)
+        return run_torch(program, used, sizes, step_rounding(operator.format))
     except ConfigError as error:
         place = "" if operator.source is None else operator.where.partition(",")[0] + ", "
         raise ConfigError(f"{place}{error}") from None
@@ -422,7 +421,7 @@ def _execution(tensor: Tensor, program: Program, fmt: Format | None) -> Callable
     if fmt is not None or program in _slow:
         return None
     if tensor.device.type == "cpu" and has_numba():
-        from presilicon.operators.executions.numba_execution import run_numba
+        from presilicon.programs import run_numba
 
         return run_numba
     is_added = any(result.indices is not None for result in program.results)
@@ -431,7 +430,7 @@ def _execution(tensor: Tensor, program: Program, fmt: Format | None) -> Callable
         and has_triton()
         and not (is_added and torch.are_deterministic_algorithms_enabled())
     ):
-        from presilicon.operators.executions.triton_execution import run_triton
+        from presilicon.programs import run_triton
 
         return run_triton
     return None

@@ -67,7 +67,7 @@ class ProgramInstruction:
 
 
 @dataclass(frozen=True)
-class Result:
+class ProgramResult:
     """A tensor that a program computes."""
 
     target: str
@@ -86,7 +86,7 @@ class Program:
     """Instructions in order, and the results."""
 
     instructions: tuple[ProgramInstruction, ...]
-    results: tuple[Result, ...]
+    results: tuple[ProgramResult, ...]
 
     @property
     def outputs(self) -> tuple[int, ...]:
@@ -257,7 +257,7 @@ class Builder:
         if simple is not None:
             return simple
         if arguments and all(known) and operation not in REDUCTIONS and operation != "read":
-            from presilicon.operators.reference import apply
+            from presilicon.programs.reference import apply
 
             instruction = ProgramInstruction(operation, arguments, value, table)
             result = apply(instruction, [operand.value for operand in operands])
@@ -348,13 +348,13 @@ class Builder:
         """Whether a result is true or false rather than a number."""
         return self.kinds[register] == "condition"
 
-    def finish(self, *outputs: int, results: Iterable[Result] = ()) -> Program:
+    def finish(self, *outputs: int, results: Iterable[ProgramResult] = ()) -> Program:
         """The program with these results, without instructions that they do not need.
 
         `outputs` are those of a function of plain numbers; `results` have index variables of their own.
         """
         element = (self.axis("_", self.size("_")),) if outputs else ()
-        whole = (*(Result("", element, output) for output in outputs), *results)
+        whole = (*(ProgramResult("", element, output) for output in outputs), *results)
         live = needed_by(self.instructions, [register for result in whole for register in _registers(result)])
         renumbered = {old: new for new, old in enumerate(live)}
         instructions = tuple(
@@ -390,13 +390,13 @@ def _key(instruction: ProgramInstruction) -> object:
     return instruction.operation, instruction.arguments, instruction.name, bits
 
 
-def _registers(result: Result) -> list[int]:
+def _registers(result: ProgramResult) -> list[int]:
     condition = [] if result.condition is None else [result.condition]
     return [*result.axes, result.value, *(result.indices or ()), *condition]
 
 
-def _renumbered(result: Result, number: Callable[[int], int]) -> Result:
-    return Result(
+def _renumbered(result: ProgramResult, number: Callable[[int], int]) -> ProgramResult:
+    return ProgramResult(
         result.target,
         tuple(map(number, result.axes)),
         number(result.value),

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from presilicon.base import ConfigError
 from presilicon.formats import parse
 from presilicon.operators import apply_operator, operator, piecewise_linear, table
-from presilicon.operators.executions.numba_execution import run_numba
-from presilicon.operators.executions.torch_execution import run_torch
-from presilicon.operators.reference import evaluate
+from presilicon.operators.rounding import step_rounding
+from presilicon.programs.executions.numba_execution import run_numba
+from presilicon.programs.executions.torch_execution import run_torch
+from presilicon.programs.reference import evaluate
 
 
 @operator("tanh")
@@ -78,7 +79,7 @@ EDGES = [
     4.0,
 ]
 EDGES += [-4.0, -3.0, 0.5, -0.25, 3.999999, 1 / 3]
-FORMATS = {torch.float64: None, torch.float32: parse("float32")}
+FORMATS = {torch.float64: None, torch.float32: step_rounding(parse("float32"))}
 
 
 def flat(run, program, x: torch.Tensor, *fmt) -> list[torch.Tensor]:
@@ -130,8 +131,8 @@ def test_exp_and_log_agree_to_the_last_places() -> None:
 def test_formats_agree_with_the_reference(fmt: str) -> None:
     x = torch.tensor([each for each in EDGES if math.isfinite(each)] + torch.randn(200).tolist())
     for chosen in (pieces, piecewise_linear("tanh", -4, 4, 8)):
-        wanted = [evaluate(chosen.both, float(value), parse(fmt)) for value in x]
-        for place, got in enumerate(flat(run_torch, chosen.both, x, parse(fmt))):
+        wanted = [evaluate(chosen.both, float(value), step_rounding(parse(fmt))) for value in x]
+        for place, got in enumerate(flat(run_torch, chosen.both, x, step_rounding(parse(fmt)))):
             assert same_bits(got, torch.tensor([row[place] for row in wanted]))
 
 
@@ -159,7 +160,7 @@ def test_gradients_of_branches_that_are_not_taken_do_no_harm() -> None:
 
 @pytest.mark.parametrize("name", ["tanh", "sigmoid", "gelu", "exp", "log", "rsqrt", "softplus", "silu"])
 def test_the_exact_backward_is_torch_s(name: str) -> None:
-    from presilicon.operators.executions.calls import EXACT_TENSOR
+    from presilicon.operators.calls import EXACT_TENSOR
 
     made = table(name, 0.5, 4, 9, backward="exact")
     x = torch.linspace(0.6, 3.5, 50, dtype=torch.float64, requires_grad=True)
@@ -170,7 +171,7 @@ def test_the_exact_backward_is_torch_s(name: str) -> None:
 
 def test_every_function_has_its_tensor_twin() -> None:
     from presilicon.operators import EXACT as SCALAR
-    from presilicon.operators.executions.calls import EXACT_TENSOR
+    from presilicon.operators.calls import EXACT_TENSOR
 
     assert EXACT_TENSOR.keys() == SCALAR.keys()
     for name, scalar in SCALAR.items():

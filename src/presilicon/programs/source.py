@@ -35,7 +35,7 @@ def _spelled(value: Any) -> str:
     return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
 
 
-class Source:
+class FunctionSource:
     """The parsed source of a function, and the names that it sees."""
 
     def __init__(self, function: Callable[..., Any]) -> None:

@@ -3,8 +3,8 @@
 import math
 from itertools import pairwise
 
-from presilicon.operators.program import CONDITIONS, Program
-from presilicon.operators.reference import apply, table_index
+from presilicon.programs.program import CONDITIONS, Program
+from presilicon.programs.reference import apply, table_index
 
 _STEPS = 4096
 

@@ -9,9 +9,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from presilicon.base import ConfigError
-from presilicon.operators.axes import Axis
-from presilicon.operators.program import MATHEMATICS, Builder, Operation, Program, ProgramInstruction, Result, needed_by
-from presilicon.operators.source import ALLOWED, LanguageError, Source
+from presilicon.programs.axes import TensorAxis
+from presilicon.programs.program import (
+    MATHEMATICS,
+    Builder,
+    Operation,
+    Program,
+    ProgramInstruction,
+    ProgramResult,
+    needed_by,
+)
+from presilicon.programs.source import ALLOWED, FunctionSource, LanguageError
 
 _PATTERNS = "numbers, numbers | numbers, a name or _, with guards as case _ if x < 1"
 LARGEST_EXPONENT = 64
@@ -111,14 +119,14 @@ class _Missing:
 
 
 @dataclass(frozen=True)
-class Tensor:
+class OperandTensor:
     """An operand that is read by index."""
 
     name: str
-    axes: tuple[Axis, ...]
+    axes: tuple[TensorAxis, ...]
 
 
-Scope = dict[str, "int | _Missing | Tensor | tuple[Any, ...]"]
+Scope = dict[str, "int | _Missing | OperandTensor | tuple[Any, ...]"]
 """Registers by name, and beside them tensors, and constants that are tuples."""
 
 
@@ -151,7 +159,7 @@ class _Partly:
 _Flow = _Return | _Fall | _Partly
 
 
-def compile_function(source: Source, builder: Builder, arguments: Mapping[str, Any]) -> int:
+def compile_function(source: FunctionSource, builder: Builder, arguments: Mapping[str, Any]) -> int:
     """The result of a function of numbers, added to a program; `arguments` are registers, and constants.
 
     Raises:
@@ -163,9 +171,9 @@ def compile_function(source: Source, builder: Builder, arguments: Mapping[str, A
 
 
 def compile_tensors(
-    source: Source,
-    operands: Mapping[str, tuple[Axis, ...]],
-    result: tuple[Axis, ...],
+    source: FunctionSource,
+    operands: Mapping[str, tuple[TensorAxis, ...]],
+    result: tuple[TensorAxis, ...],
     constants: Mapping[str, Any],
     sizes: Mapping[str, int] | None = None,
 ) -> Program:
@@ -185,18 +193,18 @@ def compile_tensors(
         axes = [compiler.axis(axis, scope, named) for axis in result]
         scope |= {axis.name: register for axis, register in zip(result, axes, strict=True)}
         for name, own in operands.items():
-            tensor = Tensor(name, own)
-            is_number = not own or own == (Axis("_"),)
+            tensor = OperandTensor(name, own)
+            is_number = not own or own == (TensorAxis("_"),)
             scope[name] = compiler.read(source.tree, tensor, (), scope) if is_number else tensor
         value = compiler.compile(scope)
-        return builder.finish(results=[Result("", tuple(axes), value)])
+        return builder.finish(results=[ProgramResult("", tuple(axes), value)])
 
     program: Program = compiler.checked(compile)
     return program
 
 
 class _Compiler:
-    def __init__(self, source: Source, builder: Builder) -> None:
+    def __init__(self, source: FunctionSource, builder: Builder) -> None:
         self.source = source
         self.builder = builder
         self.locals = frozenset(source.function.__code__.co_varnames) | frozenset(source.function.__code__.co_cellvars)
@@ -235,7 +243,7 @@ class _Compiler:
                 scope[name] = self.constant(value, self.source.tree, f'the default of "{name}"')
         return scope
 
-    def axis(self, axis: Axis, scope: Scope, named: set[str]) -> int:
+    def axis(self, axis: TensorAxis, scope: Scope, named: set[str]) -> int:
         """The index variable of an axis of the result."""
         if axis.extent is not None:
             for node in ast.walk(axis.extent):
@@ -573,7 +581,7 @@ class _Compiler:
         """A whole number; a number is cut off to one."""
         return self.builder.emit("whole", self.plain(node, scope))
 
-    def read(self, node: ast.AST, tensor: Tensor, indices: Sequence[ast.expr], scope: Scope) -> int:
+    def read(self, node: ast.AST, tensor: OperandTensor, indices: Sequence[ast.expr], scope: Scope) -> int:
         """An element of an operand."""
         leading = [axis for axis in tensor.axes if axis.name == "_"]
         given = list(indices)
@@ -604,7 +612,7 @@ class _Compiler:
         if not isinstance(target, ast.Name):
             raise self.foreign(node)
         value = scope.get(target.id)
-        if isinstance(value, Tensor):
+        if isinstance(value, OperandTensor):
             return self.read(node, value, indices, scope)
         if value is None and target.id not in self.locals:
             try:
@@ -711,7 +719,7 @@ class _Compiler:
             return value
         if isinstance(value, _Missing):
             raise self.source.error(node, f'"{name}" {value.why}', "a value on every path")
-        if isinstance(value, Tensor):
+        if isinstance(value, OperandTensor):
             named = ", ".join("..." if axis.name == "_" else axis.name for axis in value.axes)
             raise self.source.error(node, f"{name} is a tensor, no number", f"{name}[{named}]")
         if name in self.locals:

@@ -1,0 +1,1 @@
+"""Executions of programs in torch, Numba and Triton."""
