@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from presilicon.base import deferred
-from presilicon.ops.entry import KINDS, Captured, OpEntry, Style, function
+from presilicon.ops.entry import KINDS, AttentionPart, Captured, OpEntry, Streaming, function
 from presilicon.ops.softmax import softmax_axis
 from presilicon.ops.steps import Steps, axes
 from presilicon.ops.table import (
@@ -33,6 +33,7 @@ __getattr__ = deferred(__name__)
 
 __all__ = [
     "KINDS",
+    "AttentionPart",
     "CallProduct",
     "Captured",
     "Meeting",
@@ -41,7 +42,7 @@ __all__ = [
     "OpPart",
     "OperatorFacts",
     "Steps",
-    "Style",
+    "Streaming",
     "arguments_of",
     "axes",
     "count_flops",

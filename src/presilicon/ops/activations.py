@@ -97,7 +97,7 @@ ENTRIES: list[OpEntry] = [
     ),
     function("relu6", backward="", is_rectifier=True, program=relu6, table_kind="Relu"),
     _like_relu("leaky_relu", program=leaky_relu, signature=_SLOPE),
-    _like_relu("prelu", aten="prelu_kernel prelu", backward="prelu_kernel_backward"),
+    _like_relu("prelu", aten="prelu_kernel prelu", backward="prelu_kernel_backward", width="narrow"),
     _like_gelu("gelu", program=gelu, inside="tanh", signature="input approximate='none'"),
     _like_gelu("tanh"),
     _like_gelu("sigmoid", program=sigmoid),

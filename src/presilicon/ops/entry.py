@@ -16,15 +16,15 @@ FlopRule = Callable[[Shapes, Shapes, Sequence[Any]], int]
 """Arithmetic results from the shapes of the tensors read and written, and the arguments of the call."""
 ProductShape = Callable[..., tuple[Gemm, tuple[Any, ...]]]
 """The product in a call and its operands, from the arguments."""
-Style = Literal["map", "rows", "samples", "reduction", "norm", "product", "alone"]
+Streaming = Literal["map", "rows", "samples", "reduction", "norm", "product", "alone"]
 """How an op takes the tiles of other ops. `map`: a piece of the result needs the same piece of the inputs. `rows` and
 `samples`: the same with whole rows or samples. `reduction`: rows, or a sum that is there at the end, by its sizes.
 `norm`: a sum over the batch and then a map. `alone`: not known to stream."""
 Statistics = Literal["", "batch", "rows", "sample"]
 """What a normalization's mean and deviation are taken over: a channel of the batch, a row, or a sample."""
-Width = Literal["", "float32", "float32-result"]
-"""What mixed precision does with an op: it keeps the width of its operands, computes it in float32, or makes it return
-float32 (torch.autocast on a GPU, ATen/autocast_mode.h)."""
+Width = Literal["", "float32", "float32-result", "narrow"]
+"""What mixed precision does with an op: it keeps the width of its operands, computes it in float32, makes it return
+float32, or computes it in the narrow format as it does products (torch.autocast on a GPU, ATen/autocast_mode.h)."""
 Handling = Literal["vector", "spreads", "accumulates"]
 """What emulation does with the functions: round their results; or, as they only move numbers, round the gradient of a
 parameter that they repeat, or round where they are asked to add up."""
@@ -34,11 +34,13 @@ AttentionPart = Literal["", "scores", "move", "mask"]
 class KindFacts(NamedTuple):
     """What holds for the operators of a kind, unless their entries say otherwise."""
 
-    style: Style
+    style: Streaming
     is_loop: bool
     """Whether a compiler writes it as a loop over elements."""
     table_kind: tuple[str, str]
     """Kind in the tables of hybrid systems, forward and backward."""
+    has_statistics: bool = False
+    """Whether each result needs a statistic of a whole row, sample or channel."""
 
 
 KINDS: dict[OpKind, KindFacts] = {
@@ -46,8 +48,8 @@ KINDS: dict[OpKind, KindFacts] = {
     "convolution": KindFacts("product", False, ("Conv2D", "Conv2D")),
     "elementwise": KindFacts("map", True, ("Mul", "Mul")),
     "reduction": KindFacts("reduction", True, ("Sum", "Sum")),
-    "normalization": KindFacts("rows", True, ("LayerNorm", "LayerNormGrad")),
-    "softmax": KindFacts("rows", True, ("Softmax", "SoftmaxGrad")),
+    "normalization": KindFacts("rows", True, ("LayerNorm", "LayerNormGrad"), True),
+    "softmax": KindFacts("rows", True, ("Softmax", "SoftmaxGrad"), True),
     "pooling": KindFacts("samples", True, ("AvgPool", "AvgPoolGrad")),
     "loss": KindFacts("reduction", True, ("Loss", "LossGrad")),
     "gather": KindFacts("alone", True, ("Gather", "GatherGrad")),
@@ -79,7 +81,7 @@ class Captured(Struct, frozen=True, kw_only=True):
     """Whether it only allocates memory or changes a shape."""
     overwrites: bool = False
     """Whether its in-place form does not read the values that it overwrites."""
-    style: Style | None = None
+    style: Streaming | None = None
     """None: that of its kind."""
     reads_table: bool = False
     """Whether it reads as many elements of its first input as it writes, in any order."""
@@ -93,6 +95,10 @@ class Captured(Struct, frozen=True, kw_only=True):
     width: Width = ""
     inner: str = ""
     """The function inside it that a custom operator can replace."""
+    ends_model: bool = False
+    """Whether it is part of a loss where it lies outside the model, so that no operator of the model replaces it."""
+    adds_bias: bool = False
+    """Whether it is how a linear layer adds its bias where its input is not contiguous."""
     reads_once: bool = False
     """Whether a gradient uses each of its inputs once."""
     reads_signs: bool = False
@@ -101,6 +107,14 @@ class Captured(Struct, frozen=True, kw_only=True):
     """Whether it stays a kernel of a library where a compiler writes loops."""
     attention: AttentionPart = ""
     """Its part in scaled dot-product attention, as capture records that."""
+    is_triangle: bool = False
+    """Whether it keeps a triangle of a matrix, as a causal mask does."""
+    copies: bool = False
+    """Whether its result is its input in memory of its own."""
+    scales: bool = False
+    """Whether it multiplies each element by a factor."""
+    measured_as: str = ""
+    """Group in the tables of measured cards; empty: its name."""
     table_kind: str = ""
     """Kind in the tables of hybrid systems; empty: that of its kind."""
 

@@ -9,10 +9,11 @@ _FILLS: dict[str, Any] = {"overwrites": True}
 
 ENTRIES: list[OpEntry] = [
     *plain("copy", "copy fill zero", **_FILLS),
-    *plain("copy", "clone", table_kind="Transpose", attention="move"),
+    *plain("copy", "clone", table_kind="Transpose", attention="move", copies=True),
     *plain("copy", "contiguous permute_copy", table_kind="Transpose"),
     *plain("copy", "to_copy", attention="move"),
-    *plain("copy", "ones zeros tril triu scalar_tensor ones_like zeros_like", attention="mask"),
+    *plain("copy", "ones zeros scalar_tensor ones_like zeros_like", attention="mask"),
+    *plain("copy", "tril triu", attention="mask", is_triangle=True),
     *plain("copy", "cat stack", table_kind="Concat"),
     *plain("copy", """
         full full_like new_zeros new_ones new_full arange linspace eye constant_pad_nd reflection_pad1d

@@ -134,7 +134,8 @@ ENTRIES: list[OpEntry] = [
     function(
         "rms_norm", "normalization", aten="fused_rms_norm", backward="fused_rms_norm_backward", program=rms_norm,
         signature="input normalized_shape weight=None eps=None", inner="rsqrt", statistics="rows", last_axis=True,
-        width="float32", **{**_FULL, "results": 4, "gradient": {"results": 6}},
+        width="float32", measured_as="rms-norm.forward",
+        **{**_FULL, "results": 4, "gradient": {"results": 6, "measured_as": "rms-norm.backward"}},
     ),
     function(
         "group_norm", "normalization", aten="native_group_norm", backward="native_group_norm_backward",

@@ -64,11 +64,12 @@ _ROWS: dict[str, Any] = {"results": 5, "inner": "softmax.exp", "gradient": {"res
 ENTRIES: list[OpEntry] = [
     function(
         "softmax", "softmax", aten="softmax", backward="softmax_backward_data", program=softmax, inside="softmax.exp",
-        signature=_SIGNATURE, width="float32", last_axis=True, **_ROWS,
+        signature=_SIGNATURE, width="float32", last_axis=True,
+        **{**_ROWS, "gradient": {**_ROWS["gradient"], "attention": "scores"}},
     ),
     function(
         "log_softmax", "softmax", backward="log_softmax_backward_data", program=log_softmax, inside="softmax.exp",
-        signature=_SIGNATURE, width="float32", last_axis=True, **_ROWS,
+        signature=_SIGNATURE, ends_model=True, width="float32", last_axis=True, **_ROWS,
     ),
     function("softmin", aten="", backward="", program=softmin, inside="softmax.exp", signature=_SIGNATURE),
     *plain("softmax", "safe_softmax", results=5, inner="softmax.exp", attention="scores"),

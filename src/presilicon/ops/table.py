@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from presilicon.base import ConfigError, ExtensionPoint, torch
-from presilicon.ops.entry import KINDS, Captured, Handling, KindFacts, OpEntry, Statistics, Style, Width
+from presilicon.ops.entry import KINDS, Captured, Handling, KindFacts, OpEntry, Statistics, Streaming, Width
 from presilicon.records import Op
 
 _MODULES = (
@@ -144,7 +144,7 @@ class OpFacts(NamedTuple):
     of_kind: KindFacts
 
     @property
-    def style(self) -> Style:
+    def style(self) -> Streaming:
         """How it takes the tiles of other ops, whatever its sizes."""
         return self.captured.style or self.of_kind.style
 

@@ -7,19 +7,12 @@ from msgspec.structs import replace
 
 from presilicon.base import PICO
 from presilicon.designs import Numerics, Technology, curve_pj
+from presilicon.ops import facts_of_op
 from presilicon.records import Op, OperatorCost, OperatorWork
 
 SPECIAL_STEPS = 4
 """Multiplications, and additions, that a unit for division, root, exponential or logarithm is charged with: two steps
 of Newton's method, or a polynomial of degree four."""
-
-_NORMS = (
-    *("native_layer_norm", "native_group_norm", "fused_rms_norm", "native_batch_norm", "native_batch_norm_legit"),
-    *("native_batch_norm_legit_no_training", "batch_norm_with_update"),
-)
-_INSIDE = {"silu": "sigmoid", "glu": "sigmoid", "mish": "tanh"}
-_INSIDE |= dict.fromkeys(("softmax", "safe_softmax", "log_softmax"), "softmax.exp")
-"""ATen operators that have a replaceable function inside; norms have a reciprocal root for each of their statistics."""
 
 
 class Replaced(NamedTuple):
@@ -52,17 +45,19 @@ class Functions:
         """
         if not self._forward or op.phase == "update" or not op.outputs:
             return None
-        name = op.operator.removeprefix("aten.").split(".")[0].strip("_")
-        if name.endswith("_backward"):
-            cost = self._backward.get(name.removesuffix("_backward"))
+        facts = facts_of_op(op)
+        if facts.entry is None:
+            return None
+        if facts.is_gradient:
+            cost = self._backward.get(facts.entry.name)
             return None if cost is None else Replaced(cost, op.outputs[0].elements)
-        if name in self._forward:
-            return Replaced(self._forward[name], op.outputs[0].elements)
-        if name in _NORMS and "rsqrt" in self._forward:
-            return Replaced(self._forward["rsqrt"], op.outputs[-1].elements)
-        inside = _INSIDE.get(name, "")
-        if inside in self._forward and not (name == "log_softmax" and not op.layer):
-            return Replaced(self._forward[inside], op.outputs[0].elements)
+        if facts.entry.name in self._forward:
+            return Replaced(self._forward[facts.entry.name], op.outputs[0].elements)
+        inner = facts.captured.inner
+        if inner in self._forward and (op.layer or not facts.captured.ends_model):
+            # Norms have a reciprocal root for each of their statistics, other functions one for each element.
+            results = op.outputs[-1 if facts.statistics else 0]
+            return Replaced(self._forward[inner], results.elements)
         return None
 
 

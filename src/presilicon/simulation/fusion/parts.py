@@ -5,6 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from presilicon.ops import facts_of_op
 from presilicon.records import Op, TensorRef
 
 Style = Literal["map", "rows", "samples", "sum", "norm", "product", "alone"]
@@ -15,65 +16,47 @@ not known to stream."""
 
 
 def style_of(op: Op) -> Style:
-    """The style of an op by its kind, its operator and its sizes.
+    """The style of an op, as its entry says, and by its sizes.
 
     Copies to another layout are maps: a tile is reordered while it is written. A softmax is over rows, whichever axis
     was meant. Gathers read their table in any order; what is written in any order is on its own.
     """
     if op.gemm is not None:
         return "product"
-    match op.kind:
-        case "elementwise" | "copy" | "optimizer" | "random":
-            return "map"
-        case "softmax":
-            return "rows"
-        case "pooling":
-            return "samples"
-        case "normalization":
-            return "map" if op.fixed_statistics else _style_of_norm(op.operator)
-        case "reduction" | "loss":
-            largest = max((tensor.elements for tensor in op.inputs), default=0)
-            if any(tensor.elements >= largest for tensor in op.outputs):
-                return "map"
-            return "rows" if _is_along_rows(op) else "sum"
-        case "gather":
-            return "map" if reads_table(op) else "alone"
-        case _:
-            return "alone"
+    if op.fixed_statistics:
+        return "map"
+    style = facts_of_op(op).style
+    if style != "reduction":
+        return "alone" if style == "product" else style
+    largest = max((tensor.elements for tensor in op.inputs), default=0)
+    if any(tensor.elements >= largest for tensor in op.outputs):
+        return "map"
+    return "rows" if _is_along_rows(op) else "sum"
 
 
 def reads_table(op: Op) -> bool:
     """Whether an op reads its first input in any order, of which each piece of its result may need any part."""
-    return op.kind == "gather" and _name(op) in ("embedding", "index", "index_select", "gather", "take")
+    return facts_of_op(op).captured.reads_table
 
 
 def unit_elements(op: Op) -> int:
     """Elements of a row or a sample that a normalization or softmax needs before it has any of its result."""
-    if op.kind not in ("normalization", "softmax") or op.fixed_statistics or style_of(op) not in ("rows", "samples"):
+    facts = facts_of_op(op)
+    if not facts.of_kind.has_statistics or op.fixed_statistics or style_of(op) not in ("rows", "samples"):
         return 0
     largest = max(op.inputs, key=lambda tensor: tensor.elements)
     if style_of(op) == "samples":
         return largest.elements // max(largest.shape[0], 1)
-    if _name(op).startswith(("native_layer_norm", "fused_rms_norm")):  # one mean, or root, of each row
+    if facts.statistics == "rows":  # one mean, or root, of each row
         tensors = op.inputs[2:] if op.phase != "forward" else op.outputs[1:]
         return largest.elements // max(tensors[0].elements if tensors else 1, 1)
     return largest.shape[-1] if largest.shape else 1
-
-
-def _name(op: Op) -> str:
-    return op.operator.removeprefix("aten.").partition(".")[0].strip("_")
 
 
 def _is_along_rows(op: Op) -> bool:
     """Whether a reduction makes one number of each row, as the mean of an RMS normalization does."""
     rows = max((tensor.shape for tensor in op.inputs), key=prod, default=())[:-1]
     return len(rows) > 0 and all(tensor.shape in (rows, (*rows, 1)) for tensor in op.outputs)
-
-
-def _style_of_norm(operator: str) -> Style:
-    if "batch_norm" in operator:
-        return "norm"
-    return "samples" if "group_norm" in operator or "instance_norm" in operator else "rows"
 
 
 def aligned_inputs(op: Op) -> tuple[bool, ...]:

@@ -9,12 +9,8 @@ from math import prod
 
 from msgspec import Struct
 
+from presilicon.ops import AttentionPart, facts_of_op
 from presilicon.records import Op
-
-_SOFTMAX = "aten._safe_softmax"
-_SOFTMAX_BACKWARD = "aten._softmax_backward_data"
-_MOVES = ("aten.clone", "aten.mul.Scalar", "aten.mul.Tensor", "aten.div.Tensor", "aten._to_copy")
-_MASKS = ("aten.ones", "aten.tril", "aten.triu", "aten.scalar_tensor", "aten.where", "aten.logical_not", "aten.zeros")
 
 
 class FusedAttention(Struct, frozen=True, kw_only=True):
@@ -35,7 +31,7 @@ NO_ATTENTION = FusedAttention(products=frozenset(), causal=frozenset(), absorbed
 
 def find_attention(ops: Sequence[Op]) -> FusedAttention:
     """The fused attention of a step; empty where the step has no scaled dot-product attention."""
-    softmaxes = [op for op in ops if op.operator.startswith(_SOFTMAX)]
+    softmaxes = [op for op in ops if _part(op) == "scores" and not facts_of_op(op).is_gradient]
     if not softmaxes:
         return NO_ATTENTION
     scores = _scores(ops, softmaxes)
@@ -51,17 +47,17 @@ def find_attention(ops: Sequence[Op]) -> FusedAttention:
             consumers.setdefault(tensor.id, set()).add(op.index)
     fused = products | absorbed
     for op in reversed(ops):
-        if op.index in fused or not op.operator.startswith(_MOVES + _MASKS):
+        if op.index in fused or _part(op) not in ("move", "mask"):
             continue
         readers = {reader for tensor in op.outputs for reader in consumers.get(tensor.id, ())} - {op.index}
         if readers and readers <= fused:
             fused.add(op.index)
     product_outputs = {tensor.id for op in ops if op.index in products for tensor in op.outputs}
     for op in ops:
-        scales = op.operator.startswith("aten.mul") and op.phase != "forward" and op.index not in fused
+        scales = facts_of_op(op).captured.scales and op.phase != "forward" and op.index not in fused
         if scales and any(tensor.id in product_outputs for tensor in op.inputs):
             fused.add(op.index)
-    triangles = {op.layer for op in ops if op.index in fused and op.operator.startswith(("aten.tril", "aten.triu"))}
+    triangles = {op.layer for op in ops if op.index in fused and facts_of_op(op).captured.is_triangle}
     causal = {op.index for op in ops if op.index in products and op.layer in triangles}
     return FusedAttention(
         products=frozenset(products),
@@ -69,6 +65,12 @@ def find_attention(ops: Sequence[Op]) -> FusedAttention:
         absorbed=frozenset(fused - products),
         scores=frozenset(scores),
     )
+
+
+def _part(op: Op) -> AttentionPart:
+    """What an op is in attention, as far as its operator can tell."""
+    facts = facts_of_op(op)
+    return "" if facts.is_in_place else facts.captured.attention
 
 
 def _scores(ops: Sequence[Op], softmaxes: Sequence[Op]) -> set[int]:
@@ -81,7 +83,7 @@ def _scores(ops: Sequence[Op], softmaxes: Sequence[Op]) -> set[int]:
         for op in ops:
             if op.gemm or not op.outputs or op.outputs[0].elements not in sizes:
                 continue
-            backward = op.operator.startswith(_SOFTMAX_BACKWARD)
+            backward = _part(op) == "scores" and facts_of_op(op).is_gradient
             if op.kind not in ("elementwise", "copy", "random", "other") and not backward:
                 continue
             linked = [tensor.id for tensor in op.inputs + op.outputs if tensor.elements in sizes]

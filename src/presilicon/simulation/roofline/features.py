@@ -3,13 +3,11 @@
 from math import log2, prod
 from typing import NamedTuple
 
+from presilicon.ops import facts_of_op
 from presilicon.records import Convolution, Gemm, Op, TensorRef
 
 _ALIGNED = 6
 """Powers of two by which a dimension may be divisible and still matter."""
-
-_BY_ROWS = ("native_layer_norm", "_fused_rms_norm")
-"""Normalizations whose rows are the last axes."""
 
 
 class Features(NamedTuple):
@@ -87,20 +85,20 @@ def _layer(convolution: Convolution) -> str:
 def features_of_move(op: Op, kind: str, bits: float, layout: str) -> Features:
     """Features of any other op: its operator and number of bits, its size and the length of its rows or channels."""
     largest = max(op.inputs + op.outputs, key=lambda tensor: tensor.elements, default=TensorRef(0, (1,), "activation"))
+    facts = facts_of_op(op)
     operator = op.operator.removeprefix("aten.").partition(".")[0]
     if op.fixed_statistics and op.phase == "forward":  # a scale and an offset, as other kernels that walk through data
         operator, kind = "mul", "elementwise"
     if op.gemm is None and operator == "convolution_backward":
         return features_of_bias("bias-gradient", largest, bits, layout)
-    by_rows = operator.startswith(_BY_ROWS)
+    by_rows = facts.statistics == "rows"
     is_image = op.kind in ("normalization", "pooling") and len(largest.shape) > 2 and not by_rows
     width = largest.shape[1 if is_image else -1] if largest.shape else 1
     work = 0.0 if operator == "mul" else _log(op.flops) - _log(op.elements_out)
     shape = (_log(largest.elements), _log(width), _log(op.elements_in) - _log(op.elements_out), work)
     size = "16" if bits <= 16 else "32"
-    if operator.startswith("_fused_rms_norm"):
-        name = "rms-norm.forward" if op.phase == "forward" else "rms-norm.backward"
-        return Features((f"{name}.{size}", name), shape)
+    if facts.entry is not None and facts.captured.measured_as:
+        return Features((f"{facts.captured.measured_as}.{size}", facts.captured.measured_as), shape)
     if op.kind == "optimizer":
         # Weights of any shape are lines of numbers here.
         keys = f"update.{operator}.{size}", f"update.{operator}.32", "optimizer.32"

@@ -8,6 +8,7 @@ from msgspec import Struct, structs
 
 from presilicon.base import ConfigError
 from presilicon.designs import StepFormats
+from presilicon.ops import facts_of_op
 from presilicon.records import Gemm, Op, OpKind
 from presilicon.simulation.roofline.attention import NO_ATTENTION, FusedAttention, find_attention
 from presilicon.simulation.roofline.features import (
@@ -33,14 +34,6 @@ _RECOMPUTED = 1.25
 """Products in the backward pass of fused attention, which recomputes the scores, over those in the captured step."""
 _SKIPPED = 0.5
 """Fraction of the scores that a triangular mask leaves."""
-
-
-_LAYER_NORMS = ("aten.native_layer_norm", "aten.native_group_norm", "aten._fused_rms_norm")
-"""Normalizations per example, which run other kernels than those over a batch."""
-
-
-_BY_ROWS = (*_LAYER_NORMS, "aten._softmax", "aten._log_softmax")
-"""Operators that copy an input whose last dimension is not innermost."""
 
 
 class Extra(NamedTuple):
@@ -87,7 +80,7 @@ class Kernel(Struct, frozen=True, kw_only=True):
             name = self.features.keys[0].partition(".")[0] if self.features.keys else "gemm"
             return "gemm" if name == "bmm" else name
         if self.op.kind == "normalization":
-            return "layer-normalization" if self.op.operator.startswith(_LAYER_NORMS) else "normalization"
+            return "layer-normalization" if _is_per_sample(self.op) else "normalization"
         return "other"
 
     @property
@@ -215,7 +208,7 @@ def _bias(op: Op, layout: Layout, machine: RooflineMachine) -> tuple[Extra, ...]
 
 def _strided_rows(op: Op, layout: Layout, machine: RooflineMachine) -> tuple[Extra, ...]:
     """Layer normalization and softmax copy an input whose rows are not contiguous."""
-    if op.access not in ("strided", f"strided-{machine.layout}") or not op.operator.startswith(_BY_ROWS):
+    if op.access not in ("strided", f"strided-{machine.layout}") or not facts_of_op(op).captured.last_axis:
         return ()
     bits = layout.inputs[0]
     return (_extra("clone.strided", op.inputs[0].elements, 2 * bits, bits),)
@@ -246,12 +239,17 @@ def product_seconds(gemm: Gemm, machine: RooflineMachine, tflops: float) -> tupl
     return min(candidates)
 
 
+def _is_per_sample(op: Op) -> bool:
+    """Whether a normalization is over each sample, by other kernels than those over a batch."""
+    return facts_of_op(op).statistics in ("rows", "sample")
+
+
 def _class_of(op: Op) -> str:
     """The class of an op whose operator was not measured: its kind, `.backward` appended in the backward pass."""
     kind: OpKind | str = op.kind
     if op.operator == "presilicon.round":
         kind = "cast"
-    elif op.operator.startswith(_LAYER_NORMS):
+    elif _is_per_sample(op):
         kind = "layer-normalization"
     return f"{kind}.backward" if op.phase in ("input_grad", "weight_grad") else kind
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from presilicon.ops import facts_of_op
 from presilicon.records import Op, Role, TensorRef
 from presilicon.simulation.roofline.widths import Layout
 
@@ -16,12 +17,6 @@ _READS = 4
 """Stored tensors from which each of several readers computes a result again."""
 _COLUMN, _ROW = 128, 8192
 """Elements of a column, and of a row, that are added up at once."""
-_SCATTERS = ("aten.embedding_dense_backward", "aten.max_pool")
-"""Operators that, in the backward pass, add to some elements of a tensor of zeros."""
-_SIGNS = "aten.threshold_backward"
-"""The gradient of ReLU: of its result, a byte for each sign is kept."""
-_ONCE = (_SIGNS, "aten.native_dropout_backward")
-"""Gradients of elementwise ops that use each of their inputs once."""
 
 
 class Node(Struct, frozen=True):
@@ -149,7 +144,7 @@ class Lowering:
             states |= {value for value, tensor in zip(outputs, op.outputs, strict=True) if tensor.role == "state"}
             reads = {value: size for value, size in (reads | statistics).items() if value not in states}
         added = 0
-        if op.operator.startswith(_SCATTERS) and op.phase != "forward":
+        if facts_of_op(op).captured.scatters and op.phase != "forward":
             added, zeros = op.inputs[0].elements, self._new()
             self._add_elementwise(position, {}, {zeros: self._bytes[outputs[0]]}, op.outputs[0].elements)
             reads = reads | {zeros: min(self._bytes[outputs[0]], self._bytes[self._inputs[position][0].value])}
@@ -180,7 +175,7 @@ class Lowering:
         """Stored values that an op needs, with their bytes."""
         op = self._ops[position]
         rows = max((tensor.elements for tensor in op.inputs if tensor.integer_bits), default=0)
-        most = 8.0 * rows if op.operator.startswith("aten.nll_loss") and op.phase == "forward" else inf
+        most = 8.0 * rows if facts_of_op(op).captured.picks and op.phase == "forward" else inf
         reads: dict[int, float] = {}
         for value, _, size in self._inputs[position]:
             leaves = self._leaves.get(value) or {value: min(size, self._bytes[value])}
@@ -230,7 +225,7 @@ class Lowering:
         self._leaves[value] = {value: size} if is_stored else reads
         if is_stored:
             self._add_elementwise(position, reads, {value: size}, elements)
-            if later and all(self._ops[reader].operator.startswith(_SIGNS) for reader in later):
+            if later and all(facts_of_op(self._ops[reader]).captured.reads_signs for reader in later):
                 self._saved[value] = {self._new(): float(elements)}
                 self._add_elementwise(position, reads, self._saved[value], elements)
         elif later:
@@ -246,13 +241,13 @@ class Lowering:
 
 
 def _repeats(op: Op) -> bool:
-    if op.kind in ("normalization", "softmax"):
-        return True
-    return op.kind == "elementwise" and "_backward" in op.operator and not op.operator.startswith(_ONCE)
+    facts = facts_of_op(op)
+    is_gradient = op.kind == "elementwise" and facts.is_gradient
+    return facts.of_kind.has_statistics or (is_gradient and not facts.captured.reads_once)
 
 
 def _is_batch_norm(op: Op) -> bool:
-    return "batch_norm" in op.operator
+    return facts_of_op(op).statistics == "batch"
 
 
 def _is_random(op: Op, size_bytes: float, elements: int) -> bool:
@@ -260,9 +255,14 @@ def _is_random(op: Op, size_bytes: float, elements: int) -> bool:
     return op.kind == "random" and (size_bytes == elements or not op.inputs)
 
 
+def _reduces(op: Op) -> bool:
+    kind = facts_of_op(op).of_kind
+    return kind.has_statistics or kind.style == "reduction"
+
+
 def _reductions(op: Op, channels_last: bool) -> list[_Reduction]:
     """The reductions in an op."""
-    if not op.outputs or op.kind not in ("loss", "reduction", "softmax", "normalization"):
+    if not op.outputs or not _reduces(op):
         return []
     shape = max(op.inputs + op.outputs, key=lambda tensor: tensor.elements).shape
     sizes, largest = [tensor.elements for tensor in op.outputs], prod(shape)

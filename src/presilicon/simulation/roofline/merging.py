@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import structs
 
 from presilicon.designs import StepFormats
+from presilicon.ops import facts_of_op
 from presilicon.records import Op, Role
 from presilicon.simulation.roofline.features import Features
 from presilicon.simulation.roofline.kernels import Extra, Kernel, make_kernels
@@ -14,10 +15,6 @@ from presilicon.simulation.roofline.lowering import Lowering
 from presilicon.simulation.roofline.machine import RooflineMachine
 from presilicon.simulation.roofline.widths import Layout, lay_out_tensors
 
-_LOOPS = ("elementwise", "reduction", "normalization", "softmax", "pooling", "loss", "gather", "copy", "random")
-"""Kinds of ops that a compiler writes as loops."""
-_LIBRARY = ("aten.topk", "aten.sort", "aten.median", "aten.kthvalue", "aten.embedding_bag", "aten._embedding_bag")
-"""Operators of these kinds that stay kernels of a library."""
 _LOOP_KEYS, _UPDATE_KEYS = ("loop.32", "elementwise.32"), ("update.fused.32", "optimizer.32")
 """Groups in which merged kernels are looked up."""
 _SMALL = 64
@@ -142,7 +139,8 @@ def _edge_bytes(
 def _is_fusible(kernel: Kernel) -> bool:
     """Whether an op becomes part of loops."""
     op = kernel.op
-    is_loop = op.kind in _LOOPS and not op.operator.startswith(_LIBRARY)
+    facts = facts_of_op(op)
+    is_loop = facts.of_kind.is_loop and not facts.captured.is_library
     return is_loop and op.phase != "update" and kernel.launches > 0 and not kernel.format
 
 
@@ -154,6 +152,6 @@ def _without_copies_of_attention(kernels: Sequence[Kernel]) -> list[Kernel]:
         op, keys = kernel.op, kernel.features.keys
         if op.phase == "forward" and keys and keys[0].startswith("attention."):
             results.update(tensor.id for tensor in op.outputs)
-        is_copy = op.operator.startswith("aten.clone") and op.inputs[0].id in results
+        is_copy = facts_of_op(op).captured.copies and op.inputs[0].id in results
         kept.append(Kernel(op=op, launches=0) if is_copy else kernel)
     return kept

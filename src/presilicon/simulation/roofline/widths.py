@@ -4,22 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from presilicon.designs import Numerics, StepFormats
+from presilicon.ops import facts_of_op
 from presilicon.records import Op, TensorRef
 from presilicon.simulation.roofline.attention import find_attention
-
-WIDE = """
-    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow softplus native_layer_norm
-    _fused_rms_norm native_group_norm nll_loss_forward nll_loss2d_forward smooth_l1_loss huber_loss mse_loss
-    multilabel_margin_loss_forward soft_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist
-    _pdist_forward _cdist_forward renorm logsumexp upsample_nearest1d _upsample_nearest_exact1d upsample_nearest2d
-    _upsample_nearest_exact2d upsample_nearest3d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d
-    _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa _softmax _log_softmax"""
-"""Operators that torch.autocast runs in float32 on a GPU (ATen/autocast_mode.h), by the names that capture records.
-Operators that capture only sees in parts (cosine similarity, L1 and KL losses) are missing."""
-WIDE_RESULT = "prod cumprod cumsum linalg_vector_norm norm sum"
-"""Operators that autocast tells to return float32; their kernels read narrow numbers."""
-_WIDE, _WIDE_RESULT = frozenset(WIDE.split()), frozenset(WIDE_RESULT.split())
-_SOFTMAX = ("_softmax", "_log_softmax")
 
 
 class Layout(NamedTuple):
@@ -105,9 +92,9 @@ class _Mixed:
 
     def _forward_layout(self, op: Op) -> Layout:
         bits = [self._bits(tensor) for tensor in op.inputs]
-        name = op.operator.split(".")[1]
-        operands = self._narrow if op.name in self._narrowed else self._wide if name in _WIDE else None
-        result = operands or (self._wide if name in _WIDE_RESULT else self._promoted(op, bits))
+        facts = facts_of_op(op)
+        operands = self._narrow if op.name in self._narrowed else self._wide if facts.width == "float32" else None
+        result = operands or (self._wide if facts.width == "float32-result" else self._promoted(op, bits))
         casts = []
         inputs: dict[int, set[float]] = {}
         for position, tensor in enumerate(op.inputs):
@@ -115,7 +102,7 @@ class _Mixed:
                 inputs.setdefault(tensor.elements, set()).add(bits[position])
             if operands is None or tensor.integer_bits:
                 continue
-            is_fused = name in _SOFTMAX and self._fuses_softmax
+            is_fused = op.kind == "softmax" and self._fuses_softmax
             if bits[position] != operands and not is_fused and tensor.id not in self._factors:
                 casts.append((tensor.elements, bits[position] + operands))
             bits[position] = operands if not is_fused else bits[position]
@@ -201,12 +188,17 @@ def _narrowed(ops: Sequence[Op]) -> set[str]:
     for op in ops:
         if op.phase != "forward":
             continue
-        adds_bias = op.operator == "aten.add.Tensor" and [tensor.role for tensor in op.inputs[1:]] == ["weight"]
+        adds_bias = _adds_bias(op) and [tensor.role for tensor in op.inputs[1:]] == ["weight"]
         adds_bias = adds_bias and products.get(op.inputs[0].id) == op.layer and len(op.inputs[1].shape) == 1
-        if op.gemm or op.index in fused or adds_bias or op.operator.startswith("aten._prelu_kernel"):
+        if op.gemm or op.index in fused or adds_bias or facts_of_op(op).width == "narrow":
             names.add(op.name)
         products.update({tensor.id: op.layer for tensor in op.outputs if op.gemm and len(op.inputs) == 2})
     return names
+
+
+def _adds_bias(op: Op) -> bool:
+    facts = facts_of_op(op)
+    return facts.captured.adds_bias and not facts.is_in_place
 
 
 def _inner_results(ops: Sequence[Op]) -> set[tuple[str, int]]:

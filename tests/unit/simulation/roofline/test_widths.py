@@ -12,10 +12,11 @@ from torch.nn import functional
 
 from presilicon.designs import Change, Override, RoleFormat, StepFormats, load_design
 from presilicon.formats import parse
+from presilicon.ops import facts_of_op_named
 from presilicon.records import StepFacts
 from presilicon.simulation import simulate
 from presilicon.simulation.execution import executed_ops
-from presilicon.simulation.roofline.widths import WIDE, WIDE_RESULT, lay_out_tensors
+from presilicon.simulation.roofline.widths import lay_out_tensors
 from presilicon.workloads import capture, capture_workload, load_workload
 
 Loss = Callable[[Any], Tensor]
@@ -167,8 +168,10 @@ PARTS = {
 def test_the_lists_are_those_of_torch() -> None:
     full = {entry.partition(".")[0] for entry in policies("AT_FORALL_FP32")} - PARTS
     told = {entry.partition(".")[0] for entry in policies("AT_FORALL_FP32_SET_OPT_DTYPE")} - PARTS
-    assert full <= set(WIDE.split())
-    assert told <= set(WIDE_RESULT.split())
+    assert {name for name in full if facts_of_op_named(f"aten.{name}.default", "other").width != "float32"} == set()
+    assert {
+        name for name in told if facts_of_op_named(f"aten.{name}.default", "other").width != "float32-result"
+    } == set()
 
 
 def test_float16_softmax_converts_in_its_own_kernel() -> None:
