@@ -109,7 +109,7 @@ ENTRIES: list[OpEntry] = [
     function("elu", signature="input alpha=1.0 inplace=False"),
     function("softplus", width="float32"),
     _like_gelu("hardsigmoid"),
-    function("logsigmoid", aten="log_sigmoid_forward", backward="log_sigmoid_backward", table_kind="Gelu"),
+    _like_gelu("logsigmoid", aten="log_sigmoid_forward", backward="log_sigmoid_backward"),
     *(function(name) for name in ("hardswish", "softshrink", "hardshrink")),
     *(function(name, backward="") for name in ("selu", "celu", "threshold")),
     function("softsign", aten="", backward=""),

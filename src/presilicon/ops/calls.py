@@ -42,6 +42,21 @@ class OperatorFacts:
     hides_products: bool
     """Whether it multiplies matrices inside, or may do so, without being a product itself: distances, FFTs, linear
     algebra, and every operator of two tensors that is not known to do something else."""
+    full_name: str
+    """As a captured op has it: `aten.mm.default`."""
+    is_view: bool
+    """Whether its results share the storage of its first argument."""
+    returned: tuple[int | str | None, ...]
+    """For each result: the argument that it is, or None for a new tensor."""
+    is_immediate: bool
+    """Whether it must run in the program's own thread: it draws random numbers, depends on whether gradients are on,
+    or returns other shapes than the meta device says."""
+    resizes: bool
+    """Whether it gives its argument another storage or another size of it."""
+    turns: bool
+    """Whether it only changes shape and strides of its argument in place, as `transpose_` does."""
+    is_foreach: bool
+    """Whether it is an operator on lists of tensors, which calls that of a single tensor for each."""
     is_known: bool
     """Whether the op table has it."""
     last_axis: bool
@@ -119,9 +134,13 @@ def describe_operator(function: Any) -> OperatorFacts:
     captured = met.captured if met is not None else _unknown(function, name)
     written: list[int | str] = []
     unread: list[int | str] = []
+    aliases: dict[str, int | str] = {}
     for position, argument in enumerate(schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            key = argument.name if argument.kwarg_only else position
+        if argument.alias_info is None:
+            continue
+        key = argument.name if argument.kwarg_only else position
+        aliases.update(dict.fromkeys(argument.alias_info.before_set, key))
+        if argument.alias_info.is_write:
             written.append(key)
             if argument.kwarg_only or captured.overwrites:
                 unread.append(key)
@@ -141,10 +160,23 @@ def describe_operator(function: Any) -> OperatorFacts:
         gathers=captured.reads_table,
         computes=computes,
         hides_products=multiplies,
+        full_name=str(function),
+        is_view=captured.is_alias or (bool(function.is_view) and not written),
+        returned=tuple(_returned(result, aliases) for result in schema.returns),
+        is_immediate=captured.at_once or torch.Tag.nondeterministic_seeded in function.tags,
+        resizes=captured.resizes,
+        turns=torch.Tag.inplace_view in function.tags and not captured.resizes,
+        is_foreach=name.startswith("_foreach_"),
         is_known=met is not None or namespace != "aten",
         last_axis=captured.last_axis,
         captured=captured,
     )
+
+
+def _returned(result: Any, aliases: dict[str, int | str]) -> int | str | None:
+    """The argument that a result is, or None for a new tensor."""
+    names = result.alias_info.before_set if result.alias_info is not None else ()
+    return next((aliases[name] for name in names if name in aliases), None)
 
 
 def _unknown(function: Any, name: str) -> Captured:

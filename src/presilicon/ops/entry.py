@@ -79,6 +79,12 @@ class Captured(Struct, frozen=True, kw_only=True):
     reads two tensors."""
     allocates: bool = False
     """Whether it only allocates memory or changes a shape."""
+    is_alias: bool = False
+    """Whether its result is its argument in another shape, whatever its schema says."""
+    resizes: bool = False
+    """Whether it gives its argument another storage or another size of it."""
+    at_once: bool = False
+    """Whether its results' shapes depend on more than those of its arguments, as a whole LSTM layer's do."""
     overwrites: bool = False
     """Whether its in-place form does not read the values that it overwrites."""
     style: Streaming | None = None

@@ -38,12 +38,12 @@ ENTRIES: list[OpEntry] = [
         name="embedding_bag",
         is_lookup=True,
         forward=Captured(
-            names=("embedding_bag",), kind="gather", flops=_rows_of_bags, computes=True, is_library=True
+            names=("embedding_bag",), kind="gather", flops=_rows_of_bags, computes=True, is_library=True, at_once=True
         ),
         backward=Captured(names=("embedding_bag_dense_backward",), kind="gather", table_kind="GatherGrad"),
     ),
-    *plain("gather", "embedding_bag_forward_only", is_library=True),
-    *plain("other", "embedding_bag_backward", multiplies=False),
+    *plain("gather", "embedding_bag_forward_only", is_library=True, at_once=True),
+    *plain("other", "embedding_bag_backward", multiplies=False, at_once=True),
     *plain("gather", "index take", **_TABLE),
     OpEntry(
         name="gather", functions=("gather",), forward=Captured(names=("gather",), kind="gather", **_TABLE),

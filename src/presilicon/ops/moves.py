@@ -32,9 +32,12 @@ ENTRIES: list[OpEntry] = [
     *plain("random", "bernoulli normal uniform random exponential geometric log_normal cauchy", **_FILLS),
     *plain("random", "rand randn randint randperm rand_like randn_like randint_like multinomial"),
     *plain("other", """
-        empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_ set_ detach alias lift_fresh
-        lift t_ transpose_ squeeze_ unsqueeze_ swapaxes_ swapdims_ as_strided_ detach_ _unsafe_view _reshape_alias
-        """, **_ALLOCATES),
+        empty empty_like empty_strided empty_permuted new_empty new_empty_strided lift t_ transpose_ squeeze_ unsqueeze_
+        swapaxes_ swapdims_ as_strided_ detach_""", **_ALLOCATES),
+    *plain("other", "detach alias lift_fresh _unsafe_view _reshape_alias", is_alias=True, **_ALLOCATES),
+    *plain("other", "resize_ set_", resizes=True, **_ALLOCATES),
+    *plain("other", "resize_as_ resize_as_sparse_", resizes=True, multiplies=False),
+    *plain("other", "mkldnn_rnn_layer mkldnn_rnn_layer_backward", at_once=True),
     *plain("other", "lift_fresh_copy local_scalar_dense complex", computes=False),
     *plain("other", """
         reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward replication_pad1d_backward

@@ -1,12 +1,12 @@
 """Facts about aten calls that a runtime needs: what they write, what they return, and how they are divided."""
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from presilicon.ops import describe_operator
 from presilicon.scheduling.runtime.devices import DeviceTensor
 
 aten = torch.ops.aten
@@ -17,67 +17,11 @@ AS_CALLED: dict[Any, Any] = {
     for place in ("", "_")
 }
 """Operators of a tensor and a number as torch's own loops over lists call them: those that a program's loop calls."""
-_AT_ONCE = ("mkldnn_rnn", "_embedding_bag")
-_RESIZING = {"resize_", "resize_as_", "resize_as_sparse_", "set_"}
-_ALIASES = ("_unsafe_view", "_reshape_alias", "detach", "alias", "lift_fresh")
-
-
-class Facts(NamedTuple):
-    """The facts about an operator that do not depend on its arguments."""
-
-    name: str
-    """As a captured op names it: `aten.mm.default`."""
-    view: bool
-    """Whether its results share the storage of its first argument."""
-    written: tuple[int | str, ...]
-    """Positions and keywords of arguments that it writes."""
-    returned: tuple[int | str | None, ...]
-    """For each result: the argument that it is, or None for a new tensor."""
-    immediate: bool
-    """Whether it must run in the program's own thread: it draws random numbers, depends on whether gradients are on,
-    as a whole LSTM layer does, or returns other shapes than the meta device says, as bags of embeddings do."""
-    resizes: bool
-    """Whether it gives its argument another storage or another size of it."""
-    turns: bool
-    """Whether it only changes shape and strides of its argument in place, as `transpose_` does."""
-    foreach: bool
-    """Whether it is an operator on lists of tensors, which calls that of a single tensor for each."""
-
-
-@cache
-def facts_of(func: Any) -> Facts:
-    """Describe a `torch._ops.OpOverload`."""
-    schema = func._schema
-    name = schema.name.partition("::")[2]
-    aliases: dict[str, int | str] = {}
-    written: list[int | str] = []
-    for position, argument in enumerate(schema.arguments):
-        if argument.alias_info is not None:
-            key = argument.name if argument.kwarg_only else position
-            aliases.update(dict.fromkeys(argument.alias_info.before_set, key))
-            if argument.alias_info.is_write:
-                written.append(key)
-    returned = []
-    for result in schema.returns:
-        info = result.alias_info
-        sources = [aliases[each] for each in info.before_set if each in aliases] if info is not None else []
-        returned.append(sources[0] if sources else None)
-    view = name in _ALIASES or (bool(func.is_view) and not written)
-    return Facts(
-        name=str(func),
-        view=view,
-        written=tuple(written),
-        returned=tuple(returned),
-        immediate=torch.Tag.nondeterministic_seeded in func.tags or name.startswith(_AT_ONCE),
-        resizes=name in _RESIZING,
-        turns=torch.Tag.inplace_view in func.tags and name not in _RESIZING,
-        foreach=name.startswith("_foreach_"),
-    )
 
 
 def written_by(func: Any, args: Sequence[Any], kwargs: Any) -> list[Any]:
     """The arguments that a call writes."""
-    written = [kwargs.get(key) if isinstance(key, str) else args[key] for key in facts_of(func).written]
+    written = [kwargs.get(key) if isinstance(key, str) else args[key] for key in describe_operator(func).written]
     if func is aten.native_batch_norm.default and args[5]:
         written += args[3:5]  # its schema does not say that training updates the running statistics
     return [argument for argument in written if argument is not None]
@@ -107,7 +51,7 @@ def results_of(func: Any, args: Any, kwargs: Any) -> tuple[list[Spec | None] | N
 
     The call is run on the meta device once for each key. None: the results depend on values, or are no tensors.
     """
-    floats = facts_of(func).view or not _has_tensor(args)
+    floats = describe_operator(func).is_view or not _has_tensor(args)
     key = (func, _described(args, floats), _described(kwargs, floats) if kwargs else None)
     if key not in _SPECS:
         _SPECS[key] = _infer(func, args, kwargs)

@@ -9,6 +9,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -20,15 +21,14 @@ from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from presilicon.base import ConfigError
+from presilicon.ops import OperatorFacts, describe_operator
 from presilicon.records import Problem, Schedule
 from presilicon.scheduling.runtime.calls import (
     AS_CALLED,
     CONVOLUTION_BACKWARD,
-    Facts,
     Spec,
     divide_call,
     divide_convolution,
-    facts_of,
     results_of,
     written_by,
 )
@@ -244,14 +244,14 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         func = AS_CALLED.get(func, func) if self._in_list else func
-        facts = facts_of(func)
+        facts = describe_operator(func)
         tensors = list(_tensors((args, kwargs)))
         if any(tensor.layout is not torch.strided for tensor in tensors):
-            raise ConfigError(f"{facts.name}: {_SPARSE}")
+            raise ConfigError(f"{facts.full_name}: {_SPARSE}")
         follows = any(isinstance(tensor, HybridTensor) or self._is_known(tensor) for tensor in tensors)
-        if not follows and facts.name not in self._operators:
+        if not follows and facts.full_name not in self._operators:
             return func(*args, **kwargs)
-        if (facts.view or func is aten.new_empty.default) and not isinstance(args[0], HybridTensor):
+        if (facts.is_view or func is aten.new_empty.default) and not isinstance(args[0], HybridTensor):
             return func(*args, **kwargs)
         if facts.turns:
             with no_dispatch():  # only the metadata of the tensor itself changes
@@ -260,14 +260,14 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(self.host_tensor(args[0]))
         if follows and any(self._is_cast(tensor) for tensor in tensors):
             return self._run_now(func, facts, args, kwargs)
-        if facts.foreach and follows:
+        if facts.is_foreach and follows:
             return self._each(func, args, kwargs)
         if func is aten.native_dropout.default and args[2]:
             return self._drop(args[0], args[1])
         specs, key = results_of(func, args, kwargs)
-        if facts.resizes or (facts.immediate and follows) or specs is None:
+        if facts.resizes or (facts.is_immediate and follows) or specs is None:
             return self._run_now(func, facts, args, kwargs) if follows else func(*args, **kwargs)
-        if facts.view:
+        if facts.is_view:
             views = [HybridTensor(self, args[0]._buffer, spec) for spec in specs if spec is not None]
             return views if func._schema.returns[0].type.kind() == "ListType" else views[0]
         if func is CONVOLUTION_BACKWARD:
@@ -275,10 +275,12 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for place, part, part_args in divide_convolution(args):
                 specs, key = results_of(part, part_args, kwargs)
                 assert specs is not None
-                results = self._issue(part, facts_of(part)._replace(name=facts.name), part_args, kwargs, specs, key)
+                results = self._issue(
+                    part, replace(describe_operator(part), full_name=facts.full_name), part_args, kwargs, specs, key
+                )
                 outputs[place] = next(result for result in results if result is not None)
             return tuple(outputs)
-        if not follows and self._expected(facts.name, specs, args) is None:
+        if not follows and self._expected(facts.full_name, specs, args) is None:
             return func(*args, **kwargs)
         results = self._issue(func, facts, args, kwargs, specs, key)
         if len(facts.returned) == 1:
@@ -341,13 +343,13 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 del self._buffers[address]  # a batch of an earlier step
 
     def _issue(
-        self, func: Any, facts: Facts, args: Any, kwargs: Any, specs: Sequence[Spec | None], key: Any
+        self, func: Any, facts: OperatorFacts, args: Any, kwargs: Any, specs: Sequence[Spec | None], key: Any
     ) -> list[Any]:
         """Send a call to its device, and return its results."""
         self.has_trained = self.has_trained or torch.is_grad_enabled()
-        placement = self._recognise(self._expected(facts.name, specs, args))
+        placement = self._recognise(self._expected(facts.full_name, specs, args))
         if placement is None:
-            self.unknown[facts.name] += 1
+            self.unknown[facts.full_name] += 1
         write = {id(tensor) for tensor in _tensors(written_by(func, args, kwargs))}
         buffers: dict[int, Buffer] = {}
 
@@ -368,7 +370,7 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ]
         calls = divide_call(func, placed, len(lanes)) if len(lanes) > 1 and not write else None
         if calls is None:
-            job = self._job(lanes[0], facts.name, placement)
+            job = self._job(lanes[0], facts.full_name, placement)
             job.func, job.args, job.kwargs, job.results = func, placed, placed_kwargs, results
             job.writes = [
                 (buffer.version, Version(buffer.version.size, buffer.version.dtype)) for buffer in buffers.values()
@@ -400,14 +402,21 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return job
 
     def _issue_parts(
-        self, func: Any, facts: Facts, calls: Any, kwargs: Any, lanes: Sequence[Lane], placement: Any, results: Any
+        self,
+        func: Any,
+        facts: OperatorFacts,
+        calls: Any,
+        kwargs: Any,
+        lanes: Sequence[Lane],
+        placement: Any,
+        results: Any,
     ) -> Job:
         """Run the parts of a big op on several devices, and join their results on the first."""
         parts: list[list[DeviceTensor]] = [[] for _ in results]
         for lane, call in zip(lanes, calls, strict=True):
             specs, _ = results_of(func, *map_leaves(_as_meta, (call, kwargs)))
             assert specs is not None
-            job = self._job(lane, facts.name, placement)
+            job = self._job(lane, facts.full_name, placement)
             job.choices = ()  # a part stays where it is
             job.func, job.args, job.kwargs = func, call, kwargs
             job.results = [None if spec is None else _new_result(spec) for spec in specs]
@@ -417,7 +426,7 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.executor.submit(job, {leaf._storage for leaf in operands_of((call, kwargs))})
         for place, result in zip(parts, results, strict=True):
             if result is not None:
-                job = self._job(self.executor.reference, facts.name, placement)
+                job = self._job(self.executor.reference, facts.full_name, placement)
                 if lanes[0].device.covers(aten.cat.default, (place, 0), {}):
                     job.lane = lanes[0]
                 job.choices = ()
@@ -425,7 +434,9 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.executor.submit(job, {leaf._storage for leaf in place})
         return job
 
-    def _lanes(self, func: Any, facts: Facts, placement: Placement | None, args: Any, kwargs: Any, key: Any) -> Any:
+    def _lanes(
+        self, func: Any, facts: OperatorFacts, placement: Placement | None, args: Any, kwargs: Any, key: Any
+    ) -> Any:
         """The lanes of a call: those of the schedule, if they have a kernel for it."""
         if placement is None:
             return (self.executor.reference,)
@@ -437,7 +448,7 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if self._covers[known]:
                 lanes.append(lane)
             else:
-                self.uncovered[facts.name, lane.label] += 1
+                self.uncovered[facts.full_name, lane.label] += 1
         return lanes or (self.executor.reference,)
 
     def _place(self, tensor: Tensor, is_written: bool) -> tuple[Buffer, int, tuple[int, ...]]:
@@ -477,15 +488,15 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         func, args = aten.native_dropout_backward.default, (tensor, mask, 1 / (1 - share))
         specs, key = results_of(func, args, {})
         assert specs is not None
-        facts = facts_of(func)._replace(name="aten.native_dropout.default")
+        facts = replace(describe_operator(func), full_name="aten.native_dropout.default")
         [output] = self._issue(func, facts, args, {}, specs, key)
         return output, mask
 
-    def _run_now(self, func: Any, facts: Facts, args: Any, kwargs: Any) -> Any:
+    def _run_now(self, func: Any, facts: OperatorFacts, args: Any, kwargs: Any) -> Any:
         """Run a call here, when its operands have arrived: its results depend on values, or are random."""
         if facts.resizes:
-            raise ConfigError(f"{facts.name} changes a tensor's storage in place, which the runtime cannot follow")
-        self.unknown[facts.name] += 1
+            raise ConfigError(f"{facts.full_name} changes a tensor's storage in place, which the runtime cannot follow")
+        self.unknown[facts.full_name] += 1
         written = list(_tensors(written_by(func, args, kwargs)))
         if written:
             self.executor.drain()
