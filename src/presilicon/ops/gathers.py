@@ -40,7 +40,9 @@ ENTRIES: list[OpEntry] = [
         forward=Captured(
             names=("embedding_bag",), kind="gather", flops=_rows_of_bags, computes=True, is_library=True, at_once=True
         ),
-        backward=Captured(names=("embedding_bag_dense_backward",), kind="gather", table_kind="GatherGrad"),
+        backward=Captured(
+            names=("embedding_bag_dense_backward",), kind="gather", table_kind="GatherGrad", at_once=True
+        ),
     ),
     *plain("gather", "embedding_bag_forward_only", is_library=True, at_once=True),
     *plain("other", "embedding_bag_backward", multiplies=False, at_once=True),
