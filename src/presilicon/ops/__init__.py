@@ -27,6 +27,7 @@ from presilicon.ops.table import (
 
 if TYPE_CHECKING:
     from presilicon.ops.calls import OperatorFacts, OpPart, count_flops, describe_operator, ops_of_call
+    from presilicon.ops.formulas import compile_formula, formula_of, operands
     from presilicon.ops.geometry import CallProduct, im2col
 
 __getattr__ = deferred(__name__)
@@ -45,6 +46,7 @@ __all__ = [
     "Streaming",
     "arguments_of",
     "axes",
+    "compile_formula",
     "count_flops",
     "describe_operator",
     "enter",
@@ -55,10 +57,12 @@ __all__ = [
     "facts_of_op_named",
     "find",
     "follow",
+    "formula_of",
     "function",
     "function_names",
     "functions",
     "im2col",
+    "operands",
     "ops_of_call",
     "product_names",
     "rectifies",

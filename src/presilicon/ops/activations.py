@@ -72,12 +72,77 @@ def dropout(s: Steps, input: Tensor, p: float = 0.5, training: bool = True) -> A
     return s.mul(s.enter(input), s.enter(torch.nn.functional.dropout(torch.ones_like(input), p)))
 
 
+# Formulas: one element of a result, as boards compute it; those of gradients take the error first
+
+
+def rectified(x):  # type: ignore[no-untyped-def]
+    return 0.0 if x < 0 else x
+
+
+def above(error, x, limit):  # type: ignore[no-untyped-def]
+    return 0.0 if x <= limit else error
+
+
+def leaking(x, slope):  # type: ignore[no-untyped-def]
+    return x if x > 0 else x * slope
+
+
+def leaking_slope(error, x, slope, of_result):  # type: ignore[no-untyped-def]
+    return error if x > 0 else error * slope
+
+
+def hyperbolic(x):  # type: ignore[no-untyped-def]
+    return math.tanh(x)
+
+
+def hyperbolic_slope(error, y):  # type: ignore[no-untyped-def]
+    return error * (1 - y * y)
+
+
+def logistic(x):  # type: ignore[no-untyped-def]
+    return 1 / (1 + math.exp(-x))
+
+
+def logistic_slope(error, y):  # type: ignore[no-untyped-def]
+    return error * y * (1 - y)
+
+
+def swish(x):  # type: ignore[no-untyped-def]
+    return x * (1 / (1 + math.exp(-x)))
+
+
+def swish_slope(error, x):  # type: ignore[no-untyped-def]
+    share = 1 / (1 + math.exp(-x))
+    return error * (share * (1 + x * (1 - share)))
+
+
+def gaussian(x):  # type: ignore[no-untyped-def]
+    return 0.5 * x * (1 + math.erf(x * 0.7071067811865476))
+
+
+def gaussian_slope(error, x):  # type: ignore[no-untyped-def]
+    share = 0.5 * (1 + math.erf(x * 0.7071067811865476))
+    return error * (share + x * (0.3989422804014327 * math.exp(-0.5 * x * x)))
+
+
+def gaussian_by_tanh(x):  # type: ignore[no-untyped-def]
+    return 0.5 * x * (1 + math.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+
+
+def gaussian_slope_by_tanh(error, x):  # type: ignore[no-untyped-def]
+    bend = math.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))
+    inner = 0.7978845608028654 * (1 + 0.134145 * x * x)
+    return error * (0.5 * (1 + bend) + 0.5 * x * (1 - bend * bend) * inner)
+
+
 def _like_relu(name: str, **facts: Any) -> OpEntry:
-    return function(name, table_kind="Relu", gradient={"table_kind": "ReluGrad"}, **facts)
+    gradient = {"table_kind": "ReluGrad", **facts.pop("gradient", {})}
+    return function(name, table_kind="Relu", gradient=gradient, **facts)
 
 
 def _like_gelu(name: str, **facts: Any) -> OpEntry:
-    return function(name, table_kind="Gelu", gradient={"table_kind": "GeluGrad"}, **facts)
+    gradient = {"table_kind": "GeluGrad", **facts.pop("gradient", {})}
+    return function(name, table_kind="Gelu", gradient=gradient, **facts)
 
 
 _IN_PLACE = "input inplace=False"
@@ -87,21 +152,25 @@ ENTRIES: list[OpEntry] = [
     OpEntry(
         name="relu",
         functions=("relu",),
-        forward=Captured(names=("relu",), kind="elementwise", table_kind="Relu"),
+        forward=Captured(names=("relu",), kind="elementwise", table_kind="Relu", formula=rectified),
         backward=Captured(
             names=("threshold_backward",), kind="elementwise", table_kind="ReluGrad", multiplies=False,
-            reads_once=True, reads_signs=True,
+            reads_once=True, reads_signs=True, formula=above,
         ),
         program=relu,
         is_rectifier=True,
     ),
     function("relu6", backward="", is_rectifier=True, program=relu6, table_kind="Relu"),
-    _like_relu("leaky_relu", program=leaky_relu, signature=_SLOPE),
+    _like_relu("leaky_relu", program=leaky_relu, signature=_SLOPE, formula=leaking,
+               gradient={"formula": leaking_slope}),
     _like_relu("prelu", aten="prelu_kernel prelu", backward="prelu_kernel_backward", width="narrow"),
-    _like_gelu("gelu", program=gelu, inside="tanh", signature="input approximate='none'"),
-    _like_gelu("tanh"),
-    _like_gelu("sigmoid", program=sigmoid),
-    function("silu", signature=_IN_PLACE, program=silu, inside="sigmoid", inner="sigmoid"),
+    _like_gelu("gelu", program=gelu, inside="tanh", signature="input approximate='none'",
+               formula={"none": gaussian, "tanh": gaussian_by_tanh},
+               gradient={"formula": {"none": gaussian_slope, "tanh": gaussian_slope_by_tanh}}),
+    _like_gelu("tanh", formula=hyperbolic, gradient={"formula": hyperbolic_slope}),
+    _like_gelu("sigmoid", program=sigmoid, formula=logistic, gradient={"formula": logistic_slope}),
+    function("silu", signature=_IN_PLACE, program=silu, inside="sigmoid", inner="sigmoid", formula=swish,
+             gradient={"formula": swish_slope}),
     function("glu", program=glu, inside="sigmoid", inner="sigmoid"),
     function("mish", signature=_IN_PLACE, program=mish, inside="tanh", inner="tanh"),
     function("tanhshrink", aten="", backward="", program=tanhshrink, inside="tanh"),

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +127,45 @@ def lerp(s: Steps, input: Tensor, end: Tensor, weight: Number) -> Tensor:
     return s.add(first, s.mul(s.enter(weight), s.sub(s.enter(end), second)))
 
 
+# Formulas: one element of a result, as boards compute it
+
+
+def negated(x):  # type: ignore[no-untyped-def]
+    return -x
+
+
+def magnitude(x):  # type: ignore[no-untyped-def]
+    return -x if x < 0 else x
+
+
+def inverse(x):  # type: ignore[no-untyped-def]
+    return 1 / x
+
+
+def squared(x):  # type: ignore[no-untyped-def]
+    return x * x
+
+
+def root(x):  # type: ignore[no-untyped-def]
+    return math.sqrt(x)
+
+
+def inverse_root(x):  # type: ignore[no-untyped-def]
+    return 1 / math.sqrt(x)
+
+
+def exponential(x):  # type: ignore[no-untyped-def]
+    return math.exp(x)
+
+
+def logarithm(x):  # type: ignore[no-untyped-def]
+    return math.log(x)
+
+
+def error_function(x):  # type: ignore[no-untyped-def]
+    return math.erf(x)
+
+
 def l1_loss(s: Steps, input: Tensor, target: Tensor, *args: Any, reduction: str = "mean", **_: Any) -> Any:
     if args:
         return NotImplemented
@@ -165,14 +205,14 @@ ENTRIES: list[OpEntry] = [
                                      ("__rtruediv__", rdiv, "div"), ("__rpow__", None, ""))
     ),
     _function("pow", also="__pow__", aten="pow", program=power, signature=_BINARY, **_WIDE),
-    _function("neg", also="negative", aten="neg negative", program=neg, updates=True),
-    _function("abs", aten="abs", program=absolute),
-    _function("exp", program=exp, updates=True, **_WIDE),
-    _function("log", program=log, updates=True, **_WIDE),
-    _function("sqrt", program=sqrt, updates=True, table_kind="Sqrt"),
-    _function("rsqrt", program=rsqrt, updates=True, **_WIDE),
-    _function("reciprocal", program=reciprocal, updates=True, **_WIDE),
-    _function("square", program=square),
+    _function("neg", also="negative", aten="neg negative", program=neg, formula=negated, updates=True),
+    _function("abs", aten="abs", program=absolute, formula=magnitude),
+    _function("exp", program=exp, formula=exponential, updates=True, **_WIDE),
+    _function("log", program=log, formula=logarithm, updates=True, **_WIDE),
+    _function("sqrt", program=sqrt, formula=root, updates=True, table_kind="Sqrt"),
+    _function("rsqrt", program=rsqrt, formula=inverse_root, updates=True, **_WIDE),
+    _function("reciprocal", program=reciprocal, formula=inverse, updates=True, **_WIDE),
+    _function("square", program=square, formula=squared),
     _function("maximum", program=maximum, signature=_BINARY, updates=True),
     _function("minimum", program=minimum, signature=_BINARY),
     _function("fmax", program=fmax),
@@ -185,8 +225,9 @@ ENTRIES: list[OpEntry] = [
     _function("lerp", program=lerp, updates=True, table_kind="Lerp"),
     _function("l1_loss", aten="", program=l1_loss),
     *_named("erfinv cosh sinh log10 log2 log1p expm1 tan acos asin", **_WIDE),
-    *_named("exp2 sin cos atan asinh acosh atanh erf erfc sinc ceil floor round trunc frac sign nan_to_num float_power "
+    *_named("exp2 sin cos atan asinh acosh atanh erfc sinc ceil floor round trunc frac sign nan_to_num float_power "
             "atan2 hypot remainder fmod xlogy logaddexp logaddexp2 ldexp lgamma digamma i0 deg2rad rad2deg"),
+    _function("erf", formula=error_function),
     *_named("arcsin arccos arctan arcsinh arccosh arctanh arctan2"),
     *_named("outer ger kron cross", kind="other"),
     *_named("xlog1py expit ndtr log_ndtr entr", aten=""),

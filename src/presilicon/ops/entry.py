@@ -72,6 +72,9 @@ class Captured(Struct, frozen=True, kw_only=True):
     flops: FlopRule | None = None
     """Arithmetic results where elements do not give them."""
     product: ProductShape | None = None
+    formula: Callable[..., Any] | Mapping[str, Callable[..., Any]] | None = None
+    """What one element of its result is: a function of numbers in the language, of its tensors and numbers in their
+    order; or several, by the value of its text option."""
     computes: bool | None = None
     """Whether it does arithmetic; None: copies, lookups, views and random numbers do not, all others do."""
     multiplies: bool | None = None

@@ -272,15 +272,16 @@ def test_some_ops_agree_with_torch(device: OpenCLDevice, kind: str, share: int) 
 
 def test_the_comparison_can_fail(device: OpenCLDevice) -> None:
     """A kernel with another constant, a wrong operand and a wrong shape are noticed."""
-    source = kernel_source("elementwise", "map_f_relu")
-    assert "x < 0.0f" in source
-    board: Board = device.board
-    key = "elementwise", "map_f_relu", ""
-    good = board.configure("elementwise", "map_f_relu")
-    board._kernels[key] = board._build(
-        source.replace("x < 0.0f", "x < 0.01f"), "map_f_relu", "-cl-std=CL1.2 -cl-kernel-arg-info -w"
-    )
     x = torch.linspace(-1, 1, 401)
+    assert not differences(device, aten.relu.default, (x,))
+    source, kernel = kernel_source("formulas", "map_relu_x"), "map_relu_x"
+    assert "0.0f;" in source
+    board: Board = device.board
+    key = "formulas", kernel, ""
+    good = board.configure("formulas", kernel)
+    board._kernels[key] = board._build(
+        source.replace("0.0f;", "0.01f;"), kernel, "-cl-std=CL1.2 -cl-kernel-arg-info -w"
+    )
     try:
         assert differences(device, aten.relu.default, (x,))
     finally:

@@ -20,7 +20,8 @@ from presilicon.emulation.ops.einsum import contract
 from presilicon.emulation.ops.products import LinearProduct
 from presilicon.emulation.rounded import version
 from presilicon.emulation.site import Site
-from presilicon.emulation.steps.primitives import RoundedSteps, has_steps
+from presilicon.emulation.steps.formulas import steps_of
+from presilicon.emulation.steps.primitives import RoundedSteps
 from presilicon.operators import Operator
 from presilicon.ops import arguments_of, entry_of_function, functions
 from presilicon.records import Role
@@ -194,9 +195,9 @@ class Arithmetic:
         entry = entry_of_function(name)
         inputs = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
         like = next((value for value in inputs if value.is_floating_point()), None)
-        if entry is None or not has_steps(entry) or like is None or kwargs.get("out") is not None:
+        compute = None if entry is None else steps_of(entry)
+        if entry is None or compute is None or like is None or kwargs.get("out") is not None:
             return NotImplemented
-        assert entry.program is not None
         args, kwargs = arguments_of(entry, func, args, kwargs)
         site = self.emulation.site(self.training, "vector")
         plain = {key: value for key, value in kwargs.items() if key not in ("inplace", "out")}
@@ -205,7 +206,7 @@ class Arithmetic:
         own = [self._parameter(value) if trained else value for value in args]
         named = {key: self._parameter(value) if trained else value for key, value in plain.items()}
         try:
-            out = entry.program(steps, *own, **named)
+            out = compute(steps, *own, **named)
         except TypeError:  # an argument that the program does not have, or one that torch refuses too
             return NotImplemented
         if out is NotImplemented:

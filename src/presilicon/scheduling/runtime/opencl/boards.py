@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from presilicon.base import ConfigError, MissingToolError, RunFailedError, cache_directory, np, write_atomically
 from presilicon.scheduling.runtime.devices import DeviceLostError
+from presilicon.scheduling.runtime.opencl.printing import printed
 
 INSTALL = "pip install 'presilicon[opencl]'"
 _STRICT = "-cl-std=CL1.2 -cl-kernel-arg-info -w"
@@ -257,7 +258,6 @@ _FUNCTION = re.compile(r"^(?:__kernel|ITEM)\b[^{]*?\bvoid (\w+)\(.*?^}\n", re.MU
 _LINE = re.compile(r"^(FLOAT|LONG|TEST|TEST_LONG|KERNEL)\((\w+),.*\n", re.MULTILINE)
 
 
-@cache
 def kernel_source(file: str, name: str) -> str:
     """The text of a file with only one of its kernels: compilers work on whole programs, so small ones build fast."""
 
@@ -268,5 +268,8 @@ def kernel_source(file: str, name: str) -> str:
         made = "map_" + found[2] + ("_long" if found[1].endswith("LONG") else "")
         return found[0] if name in (made, made + "_strided") else ""
 
+    if file == "formulas":
+        plain = _LINE.sub("", _text("elementwise"))
+        return f"{_text('functions')}{plain}{printed[name.removeprefix('map_').removesuffix('_strided')]}"
     text = _FUNCTION.sub(keep, _text(file)) if file != "elementwise" else _LINE.sub(keep_line, _text(file))
     return (_text("functions") if file in ("elementwise", "reductions") else "") + text

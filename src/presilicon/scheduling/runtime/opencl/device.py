@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from presilicon.base import np, torch
+from presilicon.ops import follow
 from presilicon.scheduling.runtime.devices import DeviceTensor, contiguous_strides, map_leaves
 from presilicon.scheduling.runtime.opencl.boards import Board
 from presilicon.scheduling.runtime.opencl.tuning import load_tuned
@@ -32,6 +33,15 @@ def ops() -> dict[str, tuple[Op, Check]]:
     return table
 
 
+@cache
+def op_named(name: str) -> tuple[Op, Check] | None:
+    """The kernel of an operator and its check: written by hand, or printed from its formula; None if there is none."""
+    from presilicon.scheduling.runtime.opencl.elementwise import by_formula
+
+    return ops().get(name) or by_formula(name)
+
+
+follow(op_named.cache_clear)
 _WHOLE = {
     "nll_loss_forward": 1, "nll_loss_backward": 2, "embedding": 1, "embedding_dense_backward": 1,
     "max_pool2d_with_indices_backward": 7,
@@ -90,14 +100,15 @@ class OpenCLDevice:
             return False
         if is_view:
             return name != "as_strided" or (isinstance(tensors[0], DeviceTensor) and tensors[0].contiguous)
-        if name not in ops() or (in_place and not tensors) or kwargs.get("dtype") not in (None, *_dtypes()):
+        own = op_named(name)
+        if own is None or (in_place and not tensors) or kwargs.get("dtype") not in (None, *_dtypes()):
             return False
         if any(0 in t.shape for t in tensors) or kwargs.get("memory_format") not in _memory_formats():
             return False
         if in_place and tensors[0].dtype != torch.float32 and not _stays(tensors, args):
             return False
         try:
-            return ops()[name][1](*args, **kwargs)
+            return own[1](*args, **kwargs)
         except (TypeError, IndexError, AttributeError):
             return False  # arguments that the kernel's function does not know
 
@@ -106,7 +117,9 @@ class OpenCLDevice:
         name, in_place, is_view = _names(func)
         if is_view:
             return self._view(func, name, args, kwargs)
-        return ops()[name][0](self, args[0] if in_place else None, *args, **kwargs)
+        own = op_named(name)
+        assert own is not None
+        return own[0](self, args[0] if in_place else None, *args, **kwargs)
 
     def put(self, tensor: "torch.Tensor") -> DeviceTensor:
         """A copy of a host tensor on the device."""

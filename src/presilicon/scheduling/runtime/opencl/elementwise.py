@@ -3,7 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 from presilicon.base import torch
+from presilicon.ops import compile_formula, find, formula_of, operands
 from presilicon.scheduling.runtime.devices import DeviceTensor, contiguous_strides
+from presilicon.scheduling.runtime.opencl.printing import is_printable, print_formula, printed
 
 if TYPE_CHECKING:
     from presilicon.scheduling.runtime.opencl.device import OpenCLDevice
@@ -13,8 +15,9 @@ GRAIN = 8192
 
 
 def apply(
-    dev: "OpenCLDevice", kernel: str, out: DeviceTensor, operands: tuple[DeviceTensor, ...], s: Any = 0, t: Any = 0
-) -> DeviceTensor:
+    dev: "OpenCLDevice", kernel: str, out: DeviceTensor, operands: tuple[DeviceTensor, ...], s: Any = 0, t: Any = 0,
+    *, file: str = "elementwise",
+) -> DeviceTensor:  # fmt: skip
     """Run an element-wise kernel over broadcast operands."""
     a = operands[0] if operands else out
     b = operands[1] if len(operands) > 1 else a
@@ -29,9 +32,9 @@ def apply(
     items = max(1, min(4 * dev.board.units, n // GRAIN))
     name = "map_" + kernel
     if cached == ():
-        dev.launch("elementwise", name, items, out, a, b, c, s, t, n)
+        dev.launch(file, name, items, out, a, b, c, s, t, n)
     else:
-        dev.launch("elementwise", name + "_strided", items, out, a, b, c, s, t, n, dev.board.constants(cached))
+        dev.launch(file, name + "_strided", items, out, a, b, c, s, t, n, dev.board.constants(cached))
     return out
 
 
@@ -97,8 +100,10 @@ def _add(a: Any, b: Any, *, alpha: Any = 1) -> Any:
 
 
 def _pow(a: Any, exponent: Any) -> Any:
-    simple = {2: "f_square", 0.5: "f_sqrt", -1: "f_reciprocal", -0.5: "f_rsqrt", 1: "copy"}
-    return (simple[exponent], (a,)) if exponent in simple else ("pow_scalar", (a,), exponent)
+    simple = {2: "square", 0.5: "sqrt", -1: "reciprocal", -0.5: "rsqrt"}
+    if exponent == 1:
+        return "copy", (a,)
+    return (_formula_kernel(simple[exponent], "x"), (a,)) if exponent in simple else ("pow_scalar", (a,), exponent)
 
 
 def _clamp(a: Any, low: Any = None, high: Any = None) -> Any:
@@ -106,8 +111,7 @@ def _clamp(a: Any, low: Any = None, high: Any = None) -> Any:
     return "clamp_both", (a,), min(ends), ends[1]  # with the ends exchanged all becomes the upper one, as in torch
 
 
-_UNARY = ("relu", "sqrt", "rsqrt", "exp", "log", "erf", "tanh", "sigmoid", "silu", "neg", "abs", "reciprocal", "square")
-_PAIRED = ("tanh_backward", "sigmoid_backward", "silu_backward", "maximum", "minimum")
+_PAIRED = ("maximum", "minimum")
 _COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 _LOGIC = {"bitwise_and": "both", "logical_and": "both", "bitwise_or": "either", "logical_or": "either"}
 _LONGS = ("add", "add_scalar", "sub", "mul", "mul_scalar", *_COMPARE, *(f"{name}_scalar" for name in _COMPARE))
@@ -120,16 +124,9 @@ _FORMS: dict[str, Any] = {
     "lerp": lambda a, end, by: ("lerp_tensor", (a, end, by)) if _is_tensor(by) else ("lerp", (a, end), by),
     "clamp": _clamp, "clamp_min": lambda a, low: _clamp(a, low), "clamp_max": lambda a, high: _clamp(a, None, high),
     "hardtanh": lambda a, low=-1.0, high=1.0: _clamp(a, low, high),
-    "gelu": lambda a, *, approximate="none": ("gelu" if approximate == "none" else "gelu_tanh", (a,)),
-    "gelu_backward": lambda grad, a, *, approximate="none": (
-        "gelu_backward" if approximate == "none" else "gelu_tanh_backward", (grad, a)),
     "addcmul": lambda a, b, c, *, value=1: ("addcmul", (a, b, c), value),
     "addcdiv": lambda a, b, c, *, value=1: ("addcdiv", (a, b, c), value),
     "where": lambda c, a, b: ("select_by", (a, b, c)),
-    "threshold_backward": lambda grad, a, limit: ("threshold_backward", (grad, a), limit),
-    "leaky_relu": lambda a, slope=0.01: ("leaky_relu", (a,), slope),
-    "leaky_relu_backward": lambda grad, a, slope, is_result: ("leaky_relu_backward", (grad, a), slope),
-    **{name: (lambda a, kernel=f"f_{name}": (kernel, (a,))) for name in _UNARY},
     **{name: (lambda a, b, name=name: (name, (a, b))) for name in _PAIRED},
     **{name: _binary(name) for name in _COMPARE},
     **{name: (lambda a, b, kernel=kernel: (kernel, (a, b))) for name, kernel in _LOGIC.items()},
@@ -165,7 +162,8 @@ def _form(name: str) -> tuple[Any, Any]:
         kernel, common, result = kind
         target = out if out is not None and out.dtype == result else _result(dev, tensors, result)
         converted = tuple(tensor if tensor.dtype == common else cast(dev, tensor, common) for tensor in tensors)
-        apply(dev, kernel, target, converted, *scalars)
+        file, _, kernel = kernel.rpartition(":")
+        apply(dev, kernel, target, converted, *scalars, file=file or "elementwise")
         return target if out is None or out is target else copy(dev, target, out)
 
     def check(*args: Any, **kwargs: Any) -> bool:
@@ -177,7 +175,7 @@ def _form(name: str) -> tuple[Any, Any]:
     return run, check
 
 
-_FLOATS_ONLY = ("lerp", "leaky_relu", *(name for name in _FORMS if name.endswith("_backward")))
+_FLOATS_ONLY = ("lerp",)
 
 
 def _is_torch_s(name: str, args: tuple[Any, ...]) -> bool:
@@ -188,6 +186,55 @@ def _is_torch_s(name: str, args: tuple[Any, ...]) -> bool:
     if name in ("sub", "rsub"):
         return torch.bool not in dtypes
     return name != "where" or args[0].dtype == torch.bool
+
+
+def _formula_kernel(name: str, pattern: str, option: str = "") -> str:
+    """The kernel of an operator's formula, as `file:kernel`, whose operands come from these slots."""
+    met = find(name)
+    assert met is not None
+    formula = formula_of(met.captured, option)
+    assert formula is not None
+    kernel = f"{name.strip('_')}{'_' * bool(option)}{option}_{pattern}"
+    if kernel not in printed:
+        slots = dict(zip(operands(formula), pattern, strict=True))
+        printed[kernel] = print_formula(kernel, compile_formula(formula), slots)
+    return f"formulas:{kernel}"
+
+
+def by_formula(name: str) -> tuple[Any, Any] | None:
+    """An operator that its entry has a formula for, and the check of its arguments; None if there is no formula."""
+    met = find(name)
+    if met is None or met.captured.formula is None:
+        return None
+    schema = getattr(torch.ops.aten, name).default._schema
+
+    def form(*args: Any, **kwargs: Any) -> tuple[str, tuple[Any, ...], list[Any]] | None:
+        given = {argument.name: argument.default_value for argument in schema.arguments}
+        given |= dict(zip(given, args, strict=False)) | kwargs
+        option = next((value for value in given.values() if isinstance(value, str)), "")
+        values = [value for value in given.values() if not isinstance(value, str)]
+        formula = formula_of(met.captured, option)
+        if formula is None or len(values) != len(operands(formula)) or not is_printable(compile_formula(formula)):
+            return None
+        tensors, numbers = [value for value in values if _is_tensor(value)], []
+        slots = {"tensor": iter("xyz"), "number": iter("st")}
+        pattern = ""
+        for value in values:
+            if not _is_tensor(value):
+                numbers.append(float(value))
+            pattern += next(slots["tensor" if _is_tensor(value) else "number"], "?")
+        if "?" in pattern or any(tensor.dtype != torch.float32 for tensor in tensors):
+            return None
+        return _formula_kernel(name, pattern, option), tuple(tensors), numbers
+
+    def run(dev: "OpenCLDevice", out: DeviceTensor | None, *args: Any, **kwargs: Any) -> DeviceTensor:
+        found = form(*args, **kwargs)
+        assert found is not None, f"{name} is not covered for these arguments"
+        kernel, tensors, numbers = found
+        target = _result(dev, tensors, torch.float32) if out is None else out
+        return apply(dev, kernel.removeprefix("formulas:"), target, tensors, *numbers, file="formulas")
+
+    return run, lambda *args, **kwargs: form(*args, **kwargs) is not None
 
 
 def _result(dev: "OpenCLDevice", tensors: tuple[DeviceTensor, ...], dtype: Any) -> DeviceTensor:

@@ -79,7 +79,7 @@ def _mean(dev: "OpenCLDevice", out: None, x: Any, dims: Any = None, keepdim: boo
 
 def _mse(dev: "OpenCLDevice", out: None, a: Any, b: Any, reduction: int = 1) -> DeviceTensor:
     difference = apply(dev, "sub", like(dev, a), (a, b), 1.0)
-    square = apply(dev, "f_square", difference, (difference,))
+    square = apply(dev, "mul", difference, (difference, difference))
     return square if reduction == 0 else sum_over(dev, square, None, False, 1.0 / a.numel() if reduction == 1 else 1.0)
 
 

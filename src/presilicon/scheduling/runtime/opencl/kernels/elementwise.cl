@@ -44,18 +44,6 @@
 #define TEST(name, EXPRESSION) KERNEL(name, uchar, float, float, EXPRESSION)
 #define TEST_LONG(name, EXPRESSION) KERNEL(name##_long, uchar, long, long, EXPRESSION)
 
-#define DENSITY(x) (0.3989422804014327f * exp_(-0.5f * (x) * (x)))
-#define INNER(x) (0.7978845608028654f * ((x) + 0.044715f * (x) * (x) * (x)))
-#define SIGMOID(x) (1.0f / (1.0f + exp_(-(x))))
-__attribute__((always_inline)) inline float gelu_tanh_slope(float x) {
-    float h = tanh_(INNER(x));
-    return 0.5f * (1.0f + h) + 0.5f * x * (1.0f - h * h) * 0.7978845608028654f * (1.0f + 0.134145f * x * x);
-}
-__attribute__((always_inline)) inline float silu_slope(float x) {
-    float g = SIGMOID(x);
-    return g * (1.0f + x * (1.0f - g));
-}
-
 // Arithmetic and movement.
 FLOAT(add, x + s * y)
 FLOAT(add_scalar, x + s)
@@ -71,19 +59,11 @@ FLOAT(lerp, s < 0.5f ? x + s * (y - x) : y - (y - x) * (1.0f - s))
 FLOAT(lerp_tensor, z < 0.5f ? x + z * (y - x) : y - (y - x) * (1.0f - z))
 FLOAT(fill, s)
 FLOAT(copy, x)
-FLOAT(f_neg, -x)
 FLOAT(select_by, z != 0.0f ? x : y)
 FLOAT(masked_fill, y != 0.0f ? s : x)
-FLOAT(f_relu, x < 0.0f ? 0.0f : x)
-FLOAT(threshold_backward, y <= s ? 0.0f : x)
-FLOAT(leaky_relu, x > 0.0f ? x : x * s)
-FLOAT(leaky_relu_backward, y > 0.0f ? x : x * s)
-FLOAT(f_square, x * x)
 FLOAT(maximum, x > y || x != x ? x : y)
 FLOAT(minimum, x < y || x != x ? x : y)
 FLOAT(clamp_both, x < s ? s : x > t ? t : x)
-FLOAT(f_abs, x < 0.0f ? -x : x)
-FLOAT(f_reciprocal, 1.0f / x)
 FLOAT(mse_backward, s * (y - z) * x)
 KERNEL(cast_bool_float, float, uchar, float, x)
 KERNEL(cast_long_float, float, long, float, x)
@@ -128,20 +108,4 @@ KERNEL(both, uchar, uchar, long, x && y)
 KERNEL(either, uchar, uchar, long, x || y)
 KERNEL(no, uchar, uchar, long, !x)
 
-// Functions; the prefix keeps them apart from built-in ones, which may be macros.
-FLOAT(f_sqrt, sqrt(x))
-FLOAT(f_rsqrt, 1.0f / sqrt(x))
-FLOAT(f_exp, exp_(x))
-FLOAT(f_log, log(x))
-FLOAT(f_erf, erf_(x))
-FLOAT(f_tanh, tanh_(x))
-FLOAT(tanh_backward, x * (1.0f - y * y))
-FLOAT(f_sigmoid, SIGMOID(x))
-FLOAT(sigmoid_backward, x * y * (1.0f - y))
-FLOAT(f_silu, x * SIGMOID(x))
-FLOAT(silu_backward, x * silu_slope(y))
-FLOAT(gelu, x * phi_(x))
-FLOAT(gelu_backward, x * (phi_(y) + y * DENSITY(y)))
-FLOAT(gelu_tanh, 0.5f * x * (1.0f + tanh_(INNER(x))))
-FLOAT(gelu_tanh_backward, x * gelu_tanh_slope(y))
 FLOAT(pow_scalar, pow(x, s))

@@ -55,9 +55,3 @@ __attribute__((always_inline)) inline float erf_(float x) {
     float large = 1.0f - erfc_(magnitude);
     return x != x ? x : magnitude < 1.0f ? p * x : x < 0.0f ? -large : large;
 }
-
-// Cumulative normal distribution.
-__attribute__((always_inline)) inline float phi_(float x) {
-    float z = x * 0.70710678118654752f, tail = 0.5f * erfc_(z < 0.0f ? -z : z);
-    return z > -1.0f && z < 1.0f ? 0.5f + 0.5f * erf_(z) : x < 0.0f ? tail : 1.0f - tail;
-}

@@ -1,0 +1,89 @@
+"""Formulas of the op table as OpenCL C: an element-wise kernel for each."""
+
+from collections.abc import Mapping
+
+from presilicon.ops import follow
+from presilicon.programs import Program, ProgramInstruction
+
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "eq": "==", "ne": "!=", "and": "&&",
+    "or": "||",
+}  # fmt: skip
+_CALLS = {
+    "abs": "fabs", "floor": "floor", "sqrt": "sqrt", "exp": "exp_", "exp2": "exp2", "log": "log", "tanh": "tanh_",
+    "erf": "erf_", "sin": "sin", "cos": "cos",
+}  # fmt: skip
+"""Functions of OpenCL, and with a trailing underscore those of `functions.cl`, which vectorize."""
+_TYPES = {"number": "float", "integer": "long", "condition": "int"}
+
+
+printed: dict[str, str] = {}
+"""The text of each kernel that was printed, by its name."""
+
+
+follow(printed.clear)
+
+
+def is_printable(program: Program) -> bool:
+    """Whether a program consists of what OpenCL C has one expression for."""
+    known = {*_INFIX, *_CALLS, "read", "constant", "integer", "truth", "size", "axis", "neg", "not", "select", "min"}
+    known |= {"max", "number", "whole", "lookup"}
+    return all(step.operation in known for step in program.instructions)
+
+
+def print_formula(name: str, program: Program, slots: Mapping[str, str]) -> str:
+    """A kernel line and the function that it calls; `slots` says where each operand comes from: x, y, z, s or t."""
+    lines: list[str] = []
+    tables: list[str] = []
+    for position, step in enumerate(program.instructions):
+        if step.operation in ("size", "axis", "truth") and step.operation != "truth":
+            continue
+        if step.operation == "lookup":
+            numbers = ", ".join(map(_number, step.table))
+            tables.append(f"__constant float {name}_{position}[] = {{{numbers}}};")
+        text = _expression(name, position, step, slots)
+        lines.append(f"    {_TYPES[program.kinds[position]]} r{position} = {text};")
+    body = "\n".join(lines)
+    head = f"__attribute__((always_inline)) inline float {name}_(float x, float y, float z, float s, float t) {{"
+    tail = f"    return r{program.outputs[0]};\n}}"
+    return "\n".join([*tables, head, body, tail, f"FLOAT({name}, {name}_(x, y, z, s, t))", ""])
+
+
+def _expression(name: str, position: int, step: ProgramInstruction, slots: Mapping[str, str]) -> str:
+    registers = [f"r{argument}" for argument in step.arguments]
+    match step.operation:
+        case "read":
+            return slots[step.name]
+        case "constant":
+            return _number(step.value)
+        case "integer" | "truth":
+            return str(int(step.value))
+        case "neg":
+            return f"-{registers[0]}"
+        case "not":
+            return f"!{registers[0]}"
+        case "select":
+            return f"{registers[0]} ? {registers[1]} : {registers[2]}"
+        case "min":  # Python's: the first of equal ones, and of a NaN
+            return f"{registers[1]} < {registers[0]} ? {registers[1]} : {registers[0]}"
+        case "max":
+            return f"{registers[1]} > {registers[0]} ? {registers[1]} : {registers[0]}"
+        case "number" | "whole":
+            return f"({'float' if step.operation == 'number' else 'long'}){registers[0]}"
+        case "lookup":
+            last = len(step.table) - 1
+            return (
+                f"{name}_{position}[{registers[0]} > 0 ? ({registers[0]} >= {last} ? {last} : (int){registers[0]}) : 0]"
+            )
+        case operation if operation in _INFIX:
+            return f"{registers[0]} {_INFIX[operation]} {registers[1]}"
+        case operation:
+            return f"{_CALLS[operation]}({registers[0]})"
+
+
+def _number(value: float) -> str:
+    if value != value:
+        return "NAN"
+    if value in (float("inf"), float("-inf")):
+        return "INFINITY" if value > 0 else "-INFINITY"
+    return f"{value!r}f" if "e" in repr(value) or "." in repr(value) else f"{value!r}.0f"
