@@ -235,16 +235,8 @@ ENTRIES: list[OpEntry] = [
     *plain("elementwise", """
         angle bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor conj_physical eq
         equal frexp gcd ge gt igamma igammac ilshift irshift isfinite isinf isnan isneginf isposinf ixor lcm le
-        logical_and logical_or logical_xor lshift lt mvlgamma ne nextafter polygamma positive rshift sgn signbit
-        special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1
-        special_chebyshev_polynomial_t special_chebyshev_polynomial_u special_chebyshev_polynomial_v
-        special_chebyshev_polynomial_w special_entr special_erfcx special_hermite_polynomial_h
-        special_hermite_polynomial_he special_i0e special_i1 special_i1e special_laguerre_polynomial_l
-        special_legendre_polynomial_p special_log_ndtr special_modified_bessel_i0 special_modified_bessel_i1
-        special_modified_bessel_k0 special_modified_bessel_k1 special_ndtri special_scaled_modified_bessel_k0
-        special_scaled_modified_bessel_k1 special_shifted_chebyshev_polynomial_t
-        special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v
-        special_shifted_chebyshev_polynomial_w special_spherical_bessel_j0 special_xlog1py special_zeta xor"""),
+        logical_and logical_or logical_xor lshift lt mvlgamma ne nextafter polygamma positive rshift sgn
+        signbit xor"""),
     *plain("elementwise", "logical_not", attention="mask"),
     *plain("elementwise", "where", attention="mask", computes=False),
     *plain("elementwise", "masked_fill copysign heaviside", computes=False),

@@ -179,6 +179,11 @@ def facts_of_op(op: Op) -> OpFacts:
     return facts_of_op_named(op.operator, op.kind)
 
 
+def is_unknown(op: Op) -> bool:
+    """Whether an op's operator is one of ATen that nobody entered."""
+    return op.operator.startswith("aten.") and facts_of_op(op).entry is None
+
+
 @cache
 def functions(handling: Handling = "vector") -> Mapping[Callable[..., Any], str]:
     """The name of every function of torch that emulation handles in this way, in-place variants included.

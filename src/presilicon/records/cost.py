@@ -182,6 +182,8 @@ class Cost(Struct, frozen=True, kw_only=True):
     """For a chip with several cores."""
     measured: MeasuredBasis | None = None
     """For a chip whose layers were measured."""
+    unknown_operators: tuple[str, ...] = ()
+    """Operators of the step that the op table does not have: they are priced by their kind."""
     chips: int = 1
     """Chips that share the batch: energy is that of all, memory and the work and traffic of ops are those of each."""
     batch_per_chip: int = 0

@@ -15,6 +15,7 @@ from presilicon.designs import (
     StepPrice,
     Technology,
 )
+from presilicon.ops import is_unknown
 from presilicon.records import Cost, Ends, Gemm, Op, OpCost, StepFacts, StepGraph, TensorRef
 from presilicon.simulation.execution import executed_ops
 from presilicon.simulation.instrument import instrument_step_j
@@ -81,6 +82,7 @@ def simulate(
         dram_bounds=price.dram_bounds,
         cores=price.cores,
         measured=price.measured,
+        unknown_operators=tuple(sorted({op.operator for op in executed if is_unknown(op)})),
         chips=rule.chips,
         batch_per_chip=graph.batch_size,
         samples_per_update=rule.samples_per_update(rule.chips * graph.batch_size),

@@ -177,6 +177,9 @@ def price_remarks(design: Design, cost: Cost, memory_bytes: float) -> tuple[str,
         )
     if cost.measured is not None:
         remarks.append(cost.measured.text)
+    if cost.unknown_operators:
+        names = ", ".join(cost.unknown_operators)
+        remarks.append(f"the op table has no entry for {names}: they are priced by what torch says of their kind")
     return tuple(remarks)
 
 
