@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from presilicon.base import deferred
-from presilicon.ops.entry import KINDS, AttentionPart, Captured, OpEntry, Streaming, function
+from presilicon.ops.entry import KINDS, AttentionPart, Captured, OpEntry, Streaming, function, module_op
 from presilicon.ops.softmax import softmax_axis
 from presilicon.ops.steps import Steps, axes
 from presilicon.ops.table import (
@@ -14,6 +14,7 @@ from presilicon.ops.table import (
     entries,
     entry_named,
     entry_of_function,
+    entry_of_module,
     facts_of_op,
     facts_of_op_named,
     find,
@@ -54,6 +55,7 @@ __all__ = [
     "entries",
     "entry_named",
     "entry_of_function",
+    "entry_of_module",
     "facts_of_op",
     "facts_of_op_named",
     "find",
@@ -64,6 +66,7 @@ __all__ = [
     "functions",
     "im2col",
     "is_unknown",
+    "module_op",
     "operands",
     "ops_of_call",
     "product_names",

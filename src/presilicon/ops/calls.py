@@ -103,7 +103,8 @@ def ops_of_call(
         return [OpPart(name, item.kind, item.flops, item) for name, item in zip(names, products, strict=True)]
     inputs, outputs = ([tuple(tensor.shape) for tensor in tensors] for tensors in (reads, results))
     fixed = has_fixed_statistics(function, args)
-    flops = count_flops(operator, inputs, outputs, args, fixed_statistics=fixed)
+    is_gradient = fixed and (met := find(operator.name)) is not None and met.is_gradient
+    flops = count_flops(operator.captured, inputs, outputs, args, fixed_statistics=fixed, is_gradient=is_gradient)
     return [OpPart(operator.name, operator.kind, flops, fixed_statistics=fixed)]
 
 
@@ -204,12 +205,13 @@ def _may_multiply(schema: Any, namespace: str, name: str) -> bool:
 
 
 def count_flops(
-    operator: OperatorFacts,
+    captured: Captured,
     inputs: list[tuple[int, ...]],
     outputs: list[tuple[int, ...]],
-    args: Sequence[Any],
+    args: Sequence[Any] = (),
     *,
     fixed_statistics: bool = False,
+    is_gradient: bool = False,
 ) -> int:
     """FLOPs of an operator that is no matrix product: one per arithmetic result, zero for moves.
 
@@ -217,19 +219,17 @@ def count_flops(
     softmax and normalization make several passes. A batch normalization with `fixed_statistics` scales and adds; its
     gradients scale the error, and sum it and its product with the input.
 
-    >>> count_flops(describe_operator(torch.ops.aten.sum.default), [(4, 8)], [()], ())
+    >>> count_flops(describe_operator(torch.ops.aten.sum.default).captured, [(4, 8)], [()])
     32
     """
-    captured = operator.captured
     if captured.flops is not None:
         return captured.flops(inputs, outputs, args)
-    if operator.kind in ("copy", "gather"):
+    if captured.kind in ("copy", "gather"):
         return 0
     written = max(map(prod, outputs), default=0)
-    if operator.kind in ("elementwise", "random"):
+    if captured.kind in ("elementwise", "random"):
         return written * captured.results
     if fixed_statistics:
-        is_gradient = (met := find(operator.name)) is not None and met.is_gradient
         return max([written, *map(prod, inputs)]) * (4 if is_gradient else 2)
     return max([written, *map(prod, inputs)]) * captured.results
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from presilicon.records import Gemm, OpKind
 
@@ -154,6 +155,8 @@ class OpEntry(Struct, frozen=True, kw_only=True):
     """Whether it multiplies matrices, or contains a product or a whole loss, so that emulation has a way of its own."""
     parts: tuple[str, ...] = ()
     """Functions inside a composite one that custom operators can replace, which emulation takes apart."""
+    module: type | None = None
+    """The kind of module that it is: capture records one op of a module of this kind, whatever its Python calls."""
     handling: Handling = "vector"
     is_lookup: bool = False
     """Whether its result are rows that the data chose from a table, and so activations."""
@@ -210,3 +213,17 @@ def function(
         updates=updates,
         is_rectifier=is_rectifier,
     )
+
+
+def module_op(name: str, module: type, kind: OpKind, *, gradient: Mapping[str, Any] = {}, **facts: Any) -> OpEntry:
+    """A module that is one operator with a given cost: its forward pass one op, and its backward pass one.
+
+    Emulation still rounds what its Python computes. `gradient` has the facts of the backward pass that are others.
+
+    >>> from torch import nn
+    >>> entry = module_op("swish_norm", nn.Identity, "normalization", results=12, gradient={"results": 20})
+    >>> entry.forward.results, entry.backward.results, entry.backward.kind
+    (12, 20, 'normalization')
+    """
+    forward = Captured(names=(), kind=kind, **facts)
+    return OpEntry(name=name, module=module, forward=forward, backward=replace(forward, **gradient))

@@ -108,6 +108,11 @@ def rectifies(function: str) -> bool:
     return entry is not None and entry.is_rectifier
 
 
+def entry_of_module(module: type) -> OpEntry | None:
+    """The entry that a kind of module is as a whole; None if it has none."""
+    return next((entry for entry in entries() if entry.module is module), None)
+
+
 def function_names(handling: Handling = "vector") -> tuple[str, ...]:
     """Functions of torch that do not multiply matrices, and that emulation handles in this way."""
     return tuple(name for name, entry in _table().by_function.items() if entry.handling == handling)
@@ -168,10 +173,18 @@ class OpFacts(NamedTuple):
 def facts_of_op_named(operator: str, kind: Any) -> OpFacts:
     """The facts about the captured operator of that name, as in `aten._softmax.default`, and kind."""
     name = operator.partition(".")[2].partition(".")[0] or operator
-    met = find(name)
-    if met is None or not operator.startswith("aten."):
+    met = find(name) if operator.startswith("aten.") else _whole(name)
+    if met is None:
         return OpFacts(name, None, Captured(names=(name,), kind=kind), name.endswith("_backward"), KINDS[kind])
     return OpFacts(name, met.entry, met.captured, met.is_gradient, KINDS[kind])
+
+
+def _whole(name: str) -> Meeting | None:
+    """A pass of a module that is one operator."""
+    is_gradient = name.endswith("_backward")
+    entry = entry_named(name.removesuffix("_backward"))
+    captured = None if entry is None or entry.module is None else entry.backward if is_gradient else entry.forward
+    return None if entry is None or captured is None else Meeting(entry, captured, is_gradient)
 
 
 def facts_of_op(op: Op) -> OpFacts:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from scaled_bessel import ENTRIES
 from torch import nn
 
 import presilicon as ps
@@ -15,6 +14,7 @@ from presilicon.ops import compile_formula, enter, is_unknown, withdraw
 from presilicon.programs import StepRounding, evaluate
 from presilicon.records import Op, StepGraph
 from presilicon.simulation.fusion.parts import style_of
+from scaled_bessel import ENTRIES
 
 FORMAT = RoleFormat(parse("bfloat16"))
 STEPS = Numerics(activation=FORMAT, error=FORMAT, vector="round-steps")

@@ -103,8 +103,6 @@ class _Run:
                 name = "minimum" if operation == "min" else "maximum"
                 return self.steps.step(name, *(self.use(argument) for argument in arguments))
             case "select":
-                return torch.where(
-                    self.plain(arguments[0]) != 0, self.tensor(arguments[1]), self.tensor(arguments[2])
-                )
+                return torch.where(self.plain(arguments[0]) != 0, self.tensor(arguments[1]), self.tensor(arguments[2]))
             case _:  # sizes and index variables
                 return 0.0

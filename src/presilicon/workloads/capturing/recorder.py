@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.base import ConfigError
-from presilicon.ops import OperatorFacts, OpPart, describe_operator, ops_of_call
+from presilicon.ops import Captured, OperatorFacts, OpPart, count_flops, describe_operator, ops_of_call
 from presilicon.records import Role, Stage
 from presilicon.workloads.capturing.access import Accesses
 from presilicon.workloads.capturing.calls import Call, Record, View
@@ -138,16 +139,46 @@ class Recorder(TorchDispatchMode):
         reads, writes = _traffic(func, operator, args, kwargs, tensors, results)
         for part in ops_of_call(func, args, output, reads, results):
             if part.product is None:
-                self._append(func, part, stage, reads, writes)
+                self._append(str(func), operator.captured, part, stage, reads, writes)
             else:
-                self._append(func, part, stage, part.product.operands, [part.product.output])
+                own = [part.product.output]
+                self._append(str(func), operator.captured, part, stage, part.product.operands, own)
 
-    def _append(self, func: Any, part: OpPart, stage: Stage, reads: Iterable[Tensor], writes: Iterable[Tensor]) -> None:
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """A context whose calls are not recorded."""
+        before, self.recording = self.recording, False
+        try:
+            yield
+        finally:
+            self.recording = before
+
+    def note_whole(
+        self,
+        name: str,
+        captured: Captured,
+        reads: list[Tensor],
+        writes: list[Tensor],
+        following: int | None = None,
+    ) -> None:
+        """Record a pass of a module that is one operator; `following` is the number after that of its node."""
+        if not self.recording:
+            return
+        if self.stage == "forward":
+            self._note_origins(name, reads, writes, following)
+        shapes = [[tuple(tensor.shape) for tensor in tensors] for tensors in (reads, writes)]
+        part = OpPart(name, captured.kind, count_flops(captured, *shapes))
+        self._append(f"presilicon.{name}", captured, part, self.stage, reads, writes, following)
+
+    def _append(
+        self, operator: str, captured: Captured, part: OpPart, stage: Stage, reads: Iterable[Tensor],
+        writes: Iterable[Tensor], following: int | None = None,
+    ) -> None:  # fmt: skip
         product = part.product
         reads, writes = list(reads), list(writes)
         inputs = tuple(self._view(tensor) for tensor in reads)
         outputs = tuple(dict.fromkeys(self._view(tensor) for tensor in writes))
-        if describe_operator(func).gathers:
+        if captured.reads_table:
             inputs = (View(inputs[0].storage, outputs[0].shape, inputs[0].integer_bits), *inputs[1:])
         sources = {view.storage for view in inputs}
         # A call that writes to a part of a storage keeps the rest as the previous writer left it.
@@ -155,19 +186,19 @@ class Recorder(TorchDispatchMode):
         depends_on = sorted({self._producers[source] for source in sources if source in self._producers})
         self._producers.update(dict.fromkeys((view.storage for view in outputs), len(self.record.calls)))
         in_node = stage == "backward" and not self._layers.inside
-        sequence = next_sequence_number()
+        sequence = next_sequence_number() if following is None else following
         if stage == "forward" and sequence is not None and torch.is_grad_enabled():
             # A call that makes no node of its own comes after the one that has made the latest.
             self._nodes.setdefault(sequence - 1, len(self.record.calls))
         self.record.calls.append(
             Call(
-                operator=str(func) if part.work is None else f"presilicon.{part.work.name}",
+                operator=operator if part.work is None else f"presilicon.{part.work.name}",
                 label=part.label,
                 kind=part.kind,
                 stage=stage,
                 layer=self.flows.layer if in_node else self._layers.current,
                 differentiates=self._nodes.get(self.flows.node) if in_node else None,
-                access=self.accesses.access(describe_operator(func).last_axis, part.kind, reads, writes),
+                access=self.accesses.access(captured.last_axis, part.kind, reads, writes),
                 recurrent=self.flows.recurrent if in_node else self._layers.recurrent,
                 node=self.flows.visit if stage == "backward" else -1,
                 # The two factors of a product are both listed, even if they are the same tensor.
@@ -194,19 +225,32 @@ class Recorder(TorchDispatchMode):
 
     def _note_roles(self, operator: OperatorFacts, tensors: list[Tensor], results: list[Tensor]) -> None:
         """Set the roles of results: a tensor computed from weights and constants alone is still a weight."""
+        origin = self._note_origins(
+            operator.name, tensors, results, next_sequence_number(), multiplies=operator.multiplies
+        )
+        if operator.mutable and origin != "constant":
+            self._fixed.difference_update(self.storages.number(tensor) for tensor in results)
+
+    def _note_origins(
+        self,
+        name: str,
+        tensors: list[Tensor],
+        results: list[Tensor],
+        sequence: int | None,
+        *,
+        multiplies: bool = False,
+    ) -> Origin:
         numbers = [self.storages.number(tensor) for tensor in tensors if tensor.is_floating_point()]
-        origin = origin_of_result(operator.name, map(self._origin, numbers), multiplies=operator.multiplies)
+        origin = origin_of_result(name, map(self._origin, numbers), multiplies=multiplies)
         written = [self.storages.number(tensor) for tensor in results]
         if origin == "constant":
             self._fixed.update(number for number in written if number not in self.record.roles)
-        elif operator.mutable:
-            self._fixed.difference_update(written)
         for number in written:
             self.record.roles.setdefault(number, "weight" if origin == "weight" else "activation")
-        sequence = next_sequence_number()
         # A custom autograd function computes without gradients, so the calls inside say nothing about its node.
         if sequence is not None and torch.is_grad_enabled():
             self.flows.note_node(sequence - 1, made_of_weights=origin == "weight")
+        return origin
 
     def _origin(self, number: int) -> Origin:
         if number in self._fixed:

@@ -26,6 +26,7 @@ from presilicon.workloads.capturing.layers import constants_of, ends_of
 from presilicon.workloads.capturing.optimizer_state import check_optimizer
 from presilicon.workloads.capturing.recorder import DataDependentError, Recorder
 from presilicon.workloads.capturing.replica import replicate_model, replicate_tensors
+from presilicon.workloads.capturing.wholes import declare_wholes
 from presilicon.workloads.user import workload_errors
 from presilicon.workloads.workload import Workload, sgd
 
@@ -107,6 +108,7 @@ def capture(
                 accumulate=accumulate,
             )
         recorder = Recorder(replica)
+        declare_wholes(replica, recorder)
         originals = pytree.tree_leaves((args, kwargs, targets, list(model.buffers())))
         replicas = pytree.tree_leaves((step.args, step.kwargs, step.targets, list(replica.buffers())))
         for original, tensor in zip(originals, replicas, strict=True):
