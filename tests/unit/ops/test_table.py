@@ -1,0 +1,180 @@
+"""The op table: what it knows, what a missing entry breaks, and what users add."""
+
+import importlib
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import presilicon as ps
+from presilicon.base import ConfigError
+from presilicon.designs import Numerics, RoleFormat, load_design
+from presilicon.emulation import coverage
+from presilicon.formats import parse
+from presilicon.ops import (
+    OpEntry,
+    compile_formula,
+    describe_operator,
+    enter,
+    entries,
+    entry_named,
+    facts_of_op_named,
+    find,
+    functions,
+    operands,
+    withdraw,
+)
+from presilicon.ops.table import forget
+from presilicon.programs import evaluate
+from presilicon.records import StepGraph
+from presilicon.simulation.fusion.parts import style_of
+
+FORMAT = RoleFormat(parse("bfloat16"))
+STEPS = Numerics(activation=FORMAT, error=FORMAT, vector="round-steps")
+
+
+class Softmax(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(functional.gelu(functional.softmax(self.first(x), -1)))
+
+
+def captured() -> StepGraph:
+    return ps.capture(Softmax(), torch.empty(32, 8))
+
+
+def outcome() -> dict[str, object]:
+    """What each consumer makes of the softmax of a step."""
+    graph = captured()
+    [op] = [op for op in graph.ops if "_softmax" in op.operator and op.phase == "forward" and op.layer == ""]
+    listed = {one.operator for one in coverage(Softmax(), STEPS, torch.randn(4, 8)).ops if one.stage == "forward"}
+    [price] = [one for one in ps.simulate(graph, load_design("edge-bf16")).ops if one.name == op.name]
+    return {
+        "capture": (op.kind, op.flops),
+        "coverage": "softmax.exp" in listed,
+        "steps": "softmax.div" in listed,
+        "fusion": style_of(op),
+        "price": price.flops,
+    }
+
+
+@pytest.fixture
+def without_softmax(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    module = importlib.import_module("presilicon.ops.softmax")
+    monkeypatch.setattr(module, "ENTRIES", [entry for entry in module.ENTRIES if entry.name != "softmax"])
+    forget()
+    yield
+    monkeypatch.undo()
+    forget()
+
+
+def everything_else() -> dict[str, object]:
+    """What the table says of every operator of torch but softmax."""
+    names = {schema.name for schema in torch._C._jit_get_all_schemas() if schema.name.startswith("aten::")}
+    known = {}
+    for name in sorted(names):
+        packet = getattr(torch.ops.aten, name.removeprefix("aten::"), None)
+        for overload in [] if packet is None else packet.overloads():
+            function = getattr(packet, overload)
+            if "softmax" not in name:
+                known[str(function)] = (describe_operator(function), facts_of_op_named(str(function), "other"))
+    return known
+
+
+def test_a_missing_entry_breaks_its_operator_and_no_other(request: pytest.FixtureRequest) -> None:
+    whole, others = outcome(), everything_else()
+    vectors = set(functions().values())
+    request.getfixturevalue("without_softmax")
+    broken = outcome()
+    assert [key for key in whole if whole[key] == broken[key]] == [], "each consumer asks the table"
+    assert (broken["fusion"], broken["steps"]) == ("alone", False)
+    assert everything_else() == others
+    assert vectors - set(functions().values()) == {"softmax"}
+    cost = ps.simulate(captured(), load_design("edge-bf16"))
+    assert [name for name in cost.unknown_operators if "softmax" in name] == [
+        "aten._softmax.default", "aten._softmax_backward_data.default",
+    ]  # fmt: skip
+
+
+def test_names_are_unique_and_found() -> None:
+    names = [entry.name for entry in entries()]
+    assert len(set(names)) == len(names) > 300
+    for entry in entries():
+        for part, is_gradient in ((entry.forward, False), (entry.backward, True)):
+            for name in () if part is None else part.names:
+                met = find(name)
+                assert met is not None
+                assert (met.entry.name, met.is_gradient) == (entry.name, is_gradient), "no operator has two entries"
+
+
+def test_all_spellings_of_an_operator_are_one() -> None:
+    aten = torch.ops.aten
+    for one, other in (
+        (aten.relu.default, aten.relu_.default),
+        (aten.masked_fill.Scalar, aten.masked_fill_.Scalar),
+        (aten.rsub.Scalar, aten.rsub.Tensor),
+        (aten.gelu.default, aten.gelu_.default),
+        (aten.addbmm.default, aten.addbmm_.default),
+    ):
+        assert describe_operator(one).captured == describe_operator(other).captured, one
+
+
+POINTS = [-4.0, -1.5, -0.3, 0.0, 0.2, 1.0, 3.7]
+
+
+def called(name: str, option: str) -> tuple[torch.Tensor, list[object]]:
+    """The operator of ATen on the points, with 0.1 for its numbers."""
+    function = getattr(torch.ops.aten, name).default
+    given = []
+    for argument in function._schema.arguments:
+        text = str(argument.type)
+        if text == "Tensor":
+            given.append(torch.tensor(POINTS, dtype=torch.float64) + 0.25 * len(given))
+        elif text == "bool":
+            given.append(False)
+        elif "str" not in text:
+            given.append(0.1)
+    return function(*given, **({"approximate": option} if option else {})), given
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        (part.names[0], option)
+        for entry in entries()
+        for part in (entry.forward, entry.backward)
+        if part is not None and part.formula is not None
+        for option in ([""] if callable(part.formula) else part.formula)
+    ],
+)
+def test_a_formula_is_what_torch_computes(name: str, option: str) -> None:
+    met = find(name)
+    assert met is not None
+    formula = met.captured.formula if not option else met.captured.formula[option]
+    expected, given = called(name, option)
+    names = operands(formula)
+    program = compile_formula(formula)
+    for place in range(len(POINTS)):
+        numbers = [float(value[place]) if isinstance(value, torch.Tensor) else float(value) for value in given]
+        [found] = evaluate(program, dict(zip(names, numbers, strict=True)))
+        torch.testing.assert_close(found, float(expected[place]), rtol=1e-12, atol=1e-12, equal_nan=True)
+
+
+def test_what_is_no_entry_is_refused() -> None:
+    with pytest.raises(ConfigError, match="OpEntry"):
+        enter("softmax")  # type: ignore[arg-type]
+
+
+def test_an_entry_of_the_users_own_replaces_what_is_known() -> None:
+    own = OpEntry(name="relu", forward=describe_operator(torch.ops.aten.exp.default).captured)
+    enter(own)
+    try:
+        assert entry_named("relu") is own
+    finally:
+        withdraw("relu")
+    assert entry_named("relu") is not own
