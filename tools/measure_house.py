@@ -58,16 +58,48 @@ def modules() -> Iterator[tuple[str, Path, str]]:
 def named_in(operator: str, tree: ast.AST) -> bool:
     """Whether a module knows an operator: as an attribute of torch's modules, or as a text that is its name."""
     words = {operator, f"{operator}_", f"_{operator}"}
+    kinds = {id(part) for node in ast.walk(tree) if _is_of_kind(node) for part in ast.walk(node)}
     for node in ast.walk(tree):
+        if id(node) in kinds:
+            continue
         if isinstance(node, ast.Attribute) and node.attr in words and _owner(node.value) in _NAMESPACES:
             return True
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            name = re.sub(r"^(aten(::|\.)|(torch\.)?(nn\.)?functional\.|torch\.)", "", node.value)
-            if re.sub(r"\.\w+$", "", name) in words:
-                return True
+            for text in _names_in(node.value):
+                name = re.sub(r"^(aten(::|\.)|(torch\.)?(nn\.)?functional\.|torch\.)", "", text)
+                if re.sub(r"\.\w+$", "", name) in words and not _is_text(tree, node):
+                    return True
     return False
 
 
+def _names_in(text: str) -> list[str]:
+    """The words of a list of names in one text; any other text is one name at most."""
+    words = text.split()
+    is_list = len(words) > 3 and not _ENGLISH & set(words) and re.fullmatch(r"[\w\s]+", text)
+    return words if is_list else [text]
+
+
+_ENGLISH = {"a", "an", "and", "are", "by", "for", "in", "is", "it", "no", "not", "of", "on", "or", "that", "the", "to"}
+
+
+def _is_of_kind(node: ast.AST) -> bool:
+    """Whether an expression is about kinds of ops, of which some are called as an operator is: a comparison with a
+    kind, or the list of all kinds."""
+    if isinstance(node, ast.Compare):
+        return isinstance(node.left, ast.Attribute) and node.left.attr == "kind"
+    target = (
+        node.targets[0] if isinstance(node, ast.Assign) else node.target if isinstance(node, ast.AnnAssign) else None
+    )
+    return isinstance(target, ast.Name) and target.id in ("OpKind", "KINDS")
+
+
+def _is_text(tree: ast.AST, constant: ast.Constant) -> bool:
+    """Whether a text is documentation."""
+    return any(isinstance(node, ast.Expr) and node.value is constant for node in ast.walk(tree))
+
+
+_LANGUAGES = ("programs", "formats", "instrument", "rtl", "operators", "designs/instrument.py")
+"""Places whose own languages have instructions called as operators are: `add` of the firmware, `exp` of formulas."""
 _NAMESPACES = ("torch", "functional", "F", "aten", "nn", "prims", "ops")
 
 
@@ -87,7 +119,7 @@ def measure() -> dict[str, Any]:
         tree, place = ast.parse(source), path.relative_to(PACKAGE).as_posix()
         rooms[room] += code_lines(source)
         for operator in OPERATORS:
-            if named_in(operator, tree):
+            if not place.startswith(_LANGUAGES) and named_in(operator, tree):
                 operators[operator].append(place)
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from presilicon.base import deferred
+from presilicon.ops.entries.softmax import softmax_axis
 from presilicon.ops.entry import KINDS, AttentionPart, Captured, OpEntry, Streaming, function, module_op
-from presilicon.ops.softmax import softmax_axis
 from presilicon.ops.steps import Steps, axes
 from presilicon.ops.table import (
     Meeting,

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from presilicon.operators import work_of_call
+from presilicon.ops.entries.products import HIDING
 from presilicon.ops.entry import Captured
 from presilicon.ops.geometry import CallProduct, find_products
-from presilicon.ops.products import HIDING
 from presilicon.ops.table import find, follow
 from presilicon.records import OperatorWork, OpKind
 

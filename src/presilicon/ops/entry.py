@@ -157,6 +157,8 @@ class OpEntry(Struct, frozen=True, kw_only=True):
     """Functions inside a composite one that custom operators can replace, which emulation takes apart."""
     module: type | None = None
     """The kind of module that it is: capture records one op of a module of this kind, whatever its Python calls."""
+    by_channel: bool = False
+    """Whether its bias, or gain, has a number for each channel of an image."""
     handling: Handling = "vector"
     is_lookup: bool = False
     """Whether its result are rows that the data chose from a table, and so activations."""
@@ -184,6 +186,7 @@ def function(
     inside: str = "",
     updates: bool = False,
     is_rectifier: bool = False,
+    by_channel: bool = False,
     **facts: Any,
 ) -> OpEntry:
     """A function of torch: by default an operator of ATen of the same name, and `NAME_backward` for its gradient.
@@ -212,6 +215,7 @@ def function(
         swaps=swaps,
         updates=updates,
         is_rectifier=is_rectifier,
+        by_channel=by_channel,
     )
 
 

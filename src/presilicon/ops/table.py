@@ -3,16 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, NamedTuple
 
 from presilicon.base import ConfigError, ExtensionPoint, torch
 from presilicon.ops.entry import KINDS, Captured, Handling, KindFacts, OpEntry, Statistics, Streaming, Width
 from presilicon.records import Op
 
-_MODULES = (
-    "products", "elementwise", "activations", "reductions", "softmax", "normalization", "pooling", "losses", "gathers",
-    "moves",
-)  # fmt: skip
 _REGISTERED: ExtensionPoint[OpEntry] = ExtensionPoint("presilicon.ops", "operator", {}, OpEntry)
 """Entries of installed packages, which add operators or replace what is known of one."""
 _own: dict[str, OpEntry] = {}
@@ -69,9 +66,9 @@ def forget() -> None:
 @cache
 def _table() -> _Table:
     entries: dict[str, OpEntry] = {}
-    listed: list[OpEntry] = [
-        entry for module in _MODULES for entry in import_module(f"presilicon.ops.{module}").ENTRIES
-    ]
+    package = import_module("presilicon.ops.entries")
+    modules = [import_module(f"{package.__name__}.{module.name}") for module in iter_modules(package.__path__)]
+    listed: list[OpEntry] = [entry for module in modules for entry in module.ENTRIES]
     for entry in listed:
         assert entry.name not in entries, f"two entries are called {entry.name}"
         entries[entry.name] = entry

@@ -65,7 +65,7 @@ def outcome() -> dict[str, object]:
 
 @pytest.fixture
 def without_softmax(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    module = importlib.import_module("presilicon.ops.softmax")
+    module = importlib.import_module("presilicon.ops.entries.softmax")
     monkeypatch.setattr(module, "ENTRIES", [entry for entry in module.ENTRIES if entry.name != "softmax"])
     forget()
     yield

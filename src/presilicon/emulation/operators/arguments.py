@@ -60,10 +60,11 @@ def call_replaced(operator: Operator, name: str, func: Callable[..., Any], args:
     entry = entry_named(own)
     in_order, named = (args, kwargs) if entry is None else arguments_of(entry, func, tuple(args), kwargs)
     bound = _bind(own, in_order[::-1] if is_swapped else in_order, named)
-    if own == "batch_norm" and not bound.get("training"):
+    over_batch = entry is not None and entry.forward is not None and entry.forward.statistics == "batch"
+    if over_batch and not bound.get("training"):
         return func(*args, **kwargs)  # stored statistics are an affine function, not a reduction
     result = _call(operator, own, bound)
-    if own == "batch_norm" and bound.get("running_mean") is not None:
+    if over_batch and bound.get("running_mean") is not None:
         _update_statistics(bound)
     if operator.backward == "exact":
         result = _Swapped.apply(func(*args, **kwargs), result.detach())
@@ -83,19 +84,20 @@ def _bind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str
 def _call(operator: Operator, name: str, bound: dict[str, Any]) -> Tensor:
     x = bound[next(iter(bound))]
     after: list[Callable[[Tensor], Tensor]] = []
-    if name in ("softmax", "log_softmax", "softmin"):
+    words = [word.partition("=")[0] for word in _signature(name).split()]
+    if "dim" in words:
         dim = softmax_axis(x, bound.get("dim"))
         if bound.get("dtype") is not None:
             x = x.to(bound["dtype"])
         bound = bound | {"input": x.movedim(dim, -1)}
         after.append(lambda out: out.movedim(-1, dim))
-    elif name in ("layer_norm", "rms_norm"):
+    elif "normalized_shape" in words:
         shape = bound["normalized_shape"]
         count = len(shape) if isinstance(shape, list | tuple | torch.Size) else 1
         flat = {key: bound[key].reshape(-1) for key in ("weight", "bias") if isinstance(bound.get(key), Tensor)}
         bound = bound | flat | {"input": x.flatten(x.dim() - count)}
         after.append(lambda out: out.reshape(x.shape))
-    elif "pool" in name and bound.get("stride") in (None, [], ()):
+    elif "kernel_size" in words and bound.get("stride") in (None, [], ()):
         bound = bound | {"stride": bound["kernel_size"]}
     first = bound[next(iter(bound))]
     axes = next(iter(operator.operands.values()))
@@ -131,13 +133,19 @@ def _operands(operator: Operator, tensors: Mapping[str, Any], first: Any) -> tup
     return values, list(tensors)[len(wanted) :]
 
 
+def _is_norm(name: str) -> bool:
+    entry = entry_named(name)
+    return entry is not None and entry.forward is not None and entry.forward.kind == "normalization"
+
+
 def _affine(operator: Operator, name: str, key: str, value: Tensor) -> Callable[[Tensor], Tensor]:
     """The part of a function that follows its operator: a bias, or the gain of a norm."""
-    if key == "bias" or (key == "weight" and "norm" in name):
-        axis = 1 if name.startswith("conv") or name in ("batch_norm", "group_norm") else -1
+    if key == "bias" or (key == "weight" and _is_norm(name)):
+        entry = entry_named(name)
+        channels = entry is not None and entry.by_channel
 
         def finish(out: Tensor) -> Tensor:
-            shaped = value if axis == -1 else value.view(-1, *(1,) * (out.dim() - 2))
+            shaped = value.view(-1, *(1,) * (out.dim() - 2)) if channels else value
             return out + shaped if key == "bias" else out * shaped
 
         return finish

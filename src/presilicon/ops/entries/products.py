@@ -63,8 +63,8 @@ def _product(names: str, shape: Callable[..., Shaped] | None = None, kind: OpKin
     )  # fmt: skip
 
 
-def _function(name: str, signature: str = "", parts: str = "") -> OpEntry:
-    return OpEntry(name=name, signature=signature, is_product=True, parts=tuple(parts.split()))
+def _function(name: str, signature: str = "", parts: str = "", **facts: Any) -> OpEntry:
+    return OpEntry(name=name, signature=signature, is_product=True, parts=tuple(parts.split()), **facts)
 
 
 _OPERANDS = "input other"
@@ -90,7 +90,7 @@ ENTRIES: list[OpEntry] = [
         is_product=True,
     ),
     _function("matmul", _OPERANDS),
-    *(_function(f"conv{spatial}d", _CONVOLUTION) for spatial in (1, 2, 3)),
+    *(_function(f"conv{spatial}d", _CONVOLUTION, by_channel=True) for spatial in (1, 2, 3)),
     _function(
         "scaled_dot_product_attention",
         "query key value attn_mask=None dropout_p=0.0 is_causal=False scale=None enable_gqa=False",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from presilicon.base import torch
-from presilicon.ops.elementwise import square
+from presilicon.ops.entries.elementwise import square
 from presilicon.ops.entry import OpEntry, function, plain
 from presilicon.ops.steps import Steps, axes, listed, shaped
 

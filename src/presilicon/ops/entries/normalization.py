@@ -139,7 +139,7 @@ ENTRIES: list[OpEntry] = [
     ),
     function(
         "group_norm", "normalization", aten="native_group_norm", backward="native_group_norm_backward",
-        program=group_norm, signature="input num_groups weight=None bias=None eps=1e-05", inner="rsqrt",
+        program=group_norm, by_channel=True, signature="input num_groups weight=None bias=None eps=1e-05", inner="rsqrt",
         statistics="sample", style="samples", last_axis=True, width="float32", **_FULL,
     ),
     OpEntry(
@@ -160,6 +160,7 @@ ENTRIES: list[OpEntry] = [
             kind="normalization", results=9, **_BATCH_GRADIENT,
         ),
         program=batch_norm,
+        by_channel=True,
         inner="rsqrt",
         signature="input running_mean running_var weight=None bias=None training=False momentum=0.1 eps=1e-05",
         signature_of_torch="input weight bias running_mean running_var training momentum eps",
