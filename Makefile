@@ -18,10 +18,11 @@ help:
 install: $(READY)
 
 # PyTorch first and by its exact version, so that no other requirement can pull in another build of it.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml evidence/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $$(grep '^torch==' constraints.txt)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[plot,schedule,search,rtl,serial,opencl,models,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[plot,schedule,search,rtl,serial,opencl,models,dev]' --editable ./evidence
 	# Chakra's traces need protobuf alone; what else the package asks for draws pictures.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps mlc-chakra
 	touch $@

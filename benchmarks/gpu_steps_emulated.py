@@ -1,6 +1,6 @@
 """Emulated training steps with the sums of tensor cores over native ones, on the GPU at hand.
 
-    PYTHONPATH=src:benchmarks python benchmarks/gpu_steps_emulated.py [--profile] [--torchao]
+    PYTHONPATH=src:benchmarks:evidence/cards python benchmarks/gpu_steps_emulated.py [--profile] [--torchao]
 
 A GPT of 6 layers of 512 with 64 x 256 tokens, and ResNet-18 with 256 pictures of 28 x 28. Native bf16 is torch's
 autocast; native float32 has TF32 off. Eager steps are compared with eager ones, captured CUDA graphs with graphs; the

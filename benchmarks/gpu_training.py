@@ -1,6 +1,6 @@
 """Milliseconds that `train` takes for a step over those of the bare step, on the GPU at hand.
 
-    PYTHONPATH=src:benchmarks python benchmarks/gpu_training.py [--recipes bf16,fp8-hybrid]
+    PYTHONPATH=src:benchmarks:evidence/cards python benchmarks/gpu_training.py [--recipes bf16,fp8-hybrid]
 
 The bare step is forward, backward and update on one batch: as a CUDA graph where `train` captures its steps too, and
 eager. `train` also fetches batches, keeps the losses, diagnoses every 50th step and ends runs that diverge. Its time is

@@ -14,8 +14,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from presilicon.base.files import cache_directory
-from presilicon.reproductions.instrument_area import Clocked, Part, every_clock, every_part
 from presilicon.rtl.synthesis import area_name, clock_name, estimate_clock, shipped
+from presilicon_evidence.reproductions.instrument_area import Clocked, Part, every_clock, every_part
 
 
 def run(part: Part | Clocked) -> tuple[str, float]:

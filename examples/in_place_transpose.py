@@ -8,7 +8,7 @@ product ran in between.
 """
 
 import presilicon as ps
-from presilicon.reproductions.in_place_transpose import LAYER, layer_step
+from presilicon_evidence.reproductions.in_place_transpose import LAYER, layer_step
 
 
 def main() -> None:

@@ -6,6 +6,8 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
+PACKAGES = ("src/presilicon", "evidence/src/presilicon_evidence")
+"""The engine and the evidence beside it, which imports it."""
 _MEMBER = re.compile(r"(presilicon(?:\.\w+)+):\w+")
 """A member of an extension point."""
 FAR = 99
@@ -20,8 +22,7 @@ class ImportGraph:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        package = root / "src" / "presilicon"
-        files = [*package.rglob("*.py"), *(root / "tests").rglob("*.py")]
+        files = [path for folder in (*PACKAGES, "tests") for path in (root / folder).rglob("*.py")]
         self._texts = {path: path.read_text(encoding="utf-8") for path in sorted(files)}
         self._trees = {path: ast.parse(text) for path, text in self._texts.items()}
         self._modules = {self._module(path): path for path in self._trees}
@@ -32,8 +33,8 @@ class ImportGraph:
                 for imported in self._imports(path, tree):
                     self._importers[imported].add(path)
         for path in self._modules.values():
-            if path.stem != "__init__" and path not in self._importers and package in path.parents:
-                self._importers[path] = self._namesakes(path, path.relative_to(package).parts[0])
+            if path.stem != "__init__" and path not in self._importers and (root / "tests") not in path.parents:
+                self._importers[path] = self._namesakes(path, self._room_and_names(path)[0])
 
     def tests_of(self, path: str, function: str = "") -> list[str]:
         """The test files that reach a module (a path from the root), nearest first; its own examples before them.
@@ -46,7 +47,7 @@ class ImportGraph:
         while edge:
             edge = [importer for known in edge for importer in self._importers[known] if importer not in distances
                     and not distances.update({importer: distances[known] + 1})]  # fmt: skip
-        room, *folders = module.relative_to(self.root / "src" / "presilicon").with_suffix("").parts
+        room, *folders = self._room_and_names(module)
 
         def order(test: Path) -> tuple[bool, bool, bool, bool, bool, bool, int, int, str]:
             parts = test.relative_to(self.root / "tests").with_suffix("").parts
@@ -71,6 +72,13 @@ class ImportGraph:
         examples = [path] if ">>> " in module.read_text(encoding="utf-8") else []
         return examples + [str(test.relative_to(self.root)) for test in sorted(reached, key=order)]
 
+    def _room_and_names(self, module: Path) -> tuple[str, ...]:
+        """The room of a module, and the folders and name in it; evidence counts as one room."""
+        engine, evidence = (self.root / package for package in PACKAGES)
+        if evidence in module.parents:
+            return "evidence", *module.relative_to(evidence).with_suffix("").parts
+        return module.relative_to(engine).with_suffix("").parts
+
     def _namesakes(self, path: Path, room: str) -> set[Path]:
         """The files of a room and its tests that name a module which is imported by its name as text."""
         word = re.compile(rf"\b{path.stem.replace('_', '[_-]')}\b")
@@ -80,8 +88,9 @@ class ImportGraph:
         }  # fmt: skip
 
     def _module(self, path: Path) -> str:
-        inside = path.relative_to(self.root)
-        parts = inside.with_suffix("").parts[1 if inside.parts[0] == "src" else 0 :]
+        parts = path.relative_to(self.root).with_suffix("").parts
+        if "src" in parts[:2]:
+            parts = parts[parts.index("src") + 1 :]
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
     def _imported(self, path: Path) -> dict[str, tuple[str, str]]:

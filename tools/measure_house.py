@@ -1,4 +1,4 @@
-"""Measure the house: code lines per room, in how many files an operator is known, names that mean two things.
+"""Measure the house: code lines per room and of evidence, files that know an operator, names that mean two things.
 
     python tools/measure_house.py            # everything, as text
     python tools/measure_house.py --json
@@ -20,6 +20,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "presilicon"
+EVIDENCE = ROOT / "evidence"
 APART = ("web",)
 """Rooms that are not part of the engine's budget."""
 OPERATORS = (
@@ -136,6 +137,7 @@ def measure() -> dict[str, Any]:
     return {
         "rooms": dict(rooms.most_common()),
         "engine": engine,
+        "evidence": sum(code_lines(path.read_text()) for path in EVIDENCE.rglob("*.py")),
         "operators": {name: operators[name] for name in OPERATORS},
         "collisions": {name: places for name, places in sorted(classes.items()) if len(places) > 1},
         "docstrings": {word: first_words[word] for word in ("What", "Of", "Whoever")},
@@ -154,6 +156,7 @@ def main() -> None:
     for room, count in found["rooms"].items():
         print(f"  {room:12} {count:7,}")
     print(f"  {'engine':12} {found['engine']:7,}  (without {', '.join(APART)})")
+    print(f"  {'evidence':12} {found['evidence']:7,}  (apart from the engine)")
     print("files that name an operator")
     for operator, places in found["operators"].items():
         print(f"  {operator:30} {len(places):3}  in {len({place.split('/')[0] for place in places})} rooms")

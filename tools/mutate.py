@@ -1,6 +1,6 @@
 """Would the tests notice? Makes realistic mistakes in a room and prints those that no test notices.
 
-    python tools/mutate.py ROOM ...              mutants in the lines of rooms, folders or modules (study/looks.py)
+    python tools/mutate.py ROOM ...              mutants in the lines of rooms, folders or modules (study/join/looks.py)
     python tools/mutate.py [ROOM ...] --changed  in the lines that this branch changed against main
 
 Options: --seed and --count draw kinds and lines; --limit is the time of the tests of one mutant, in seconds; --least
@@ -34,7 +34,7 @@ from queue import Queue
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
-from imports import ImportGraph
+from imports import PACKAGES, ImportGraph
 from mutants import Mutant, defaults_of, function_at, mutants_of
 
 ROOT = Path(__file__).parents[1]
@@ -144,7 +144,7 @@ class Tree:
     def _run(self, tests: list[str], limit_s: float, compiles: bool = False) -> tuple[str, str] | None:
         """How the tests noticed something (empty if they did not) and which; None if they ran out of time."""
         environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join([str(self.folder / "src"), str(self.folder)]),
+            "PYTHONPATH": os.pathsep.join(map(str, (*_sources(self.folder), self.folder))),
             "PRESILICON_CACHE": str(self.cache),
         }
         if compiles:  # what Numba kept of a caller holds the old callee
@@ -170,6 +170,11 @@ class Tree:
         kind, test, message = failed.groups()
         how = "cannot be imported by" if kind == "ERROR" and "::" not in test else "fails"
         return f"{how} {test}" + (f" ({message[:90]})" if message else ""), test
+
+
+def _sources(root: Path) -> list[Path]:
+    """The folders from which the packages of a tree are imported."""
+    return [(root / package).parent for package in PACKAGES]
 
 
 def _write(file: Path, source: str) -> None:
@@ -206,8 +211,8 @@ def changed_lines(root: Path, base: str) -> dict[str, set[int]]:
     )
     if ancestor.returncode:
         sys.exit(f"--base: this branch has nothing in common with {base}: {ancestor.stderr.strip()}")
-    difference = subprocess.run(["git", "diff", "-U0", "--no-color", ancestor.stdout.strip(), "--", "src"], cwd=root,
-                                capture_output=True, text=True, check=True).stdout  # fmt: skip
+    command = ["git", "diff", "-U0", "--no-color", ancestor.stdout.strip(), "--", *map(str, _sources(root))]
+    difference = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
     lines: dict[str, set[int]] = defaultdict(set)
     path = ""
     for line in difference.splitlines():
@@ -234,13 +239,20 @@ def draw(by_kind: Mapping[str, list[Site]], count: int, seed: int) -> Iterator[S
 
 
 def sites_in(rooms: Iterable[str], lines: Mapping[str, set[int]] | None) -> dict[str, list[Site]]:
-    """All mutants in rooms, folders or modules of the package (all of it if none is named), by kind."""
-    package = ROOT / "src" / "presilicon"
-    places = [package / room for room in rooms] or [package]
-    for place in places:
+    """All mutants in rooms, folders or modules (all of them if none is named), by kind.
+
+    `evidence`, `evidence/reproductions` and the like are those of the package of evidence.
+    """
+    engine, evidence = (ROOT / package for package in PACKAGES)
+    named = list(rooms)
+    places = [
+        evidence / rest if room == "evidence" else engine / room / rest
+        for room, _, rest in (name.partition("/") for name in named)
+    ] or [engine, evidence]
+    for name, place in zip(named, places, strict=False):
         if not place.exists():
-            sys.exit(f"{place.relative_to(package)} is neither a room nor a module of src/presilicon")
-    defaults = defaults_of(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
+            sys.exit(f"{name} is neither a room nor a module of {PACKAGES[0]}, nor of evidence")
+    defaults = defaults_of(path.read_text(encoding="utf-8") for path in engine.rglob("*.py"))
     found: dict[str, list[Site]] = defaultdict(list)
     for place in places:
         for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = ("README.md", "CONTRIBUTING.md", "evidence/README.md")
+TEXTS = [*(ROOT / page for page in PAGES), *sorted((ROOT / "docs").rglob("*.md"))]
 """Not the changelog, which also names what is gone."""
-ROOTS = (ROOT, ROOT / "src" / "presilicon", ROOT / "docs")
-ENTRY_POINT_GROUPS = {f"presilicon.{group}" for group in ("aggregations", "machines", "methods")}
+ROOTS = (ROOT, ROOT / "src" / "presilicon", ROOT / "evidence" / "src" / "presilicon_evidence", ROOT / "docs")
+ENTRY_POINT_GROUPS = {f"presilicon.{group}" for group in ("aggregations", "machines", "methods", "reproductions")}
 """Groups that are not rooms too."""
 
 _PATH = re.compile(r"(?<![\w/.-])((?:[\w*-]+/)+[\w*-]+\.(?:py|toml|md|json|csv|png|svg|sv|v))(?![\w(])")
-_NAME = re.compile(r"(?<![\w./-])(presilicon(?:\.[A-Za-z_]\w*)+)")
+_NAME = re.compile(r"(?<![\w./-])(presilicon(?:_evidence)?(?:\.[A-Za-z_]\w*)+)")
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 _DECISION = re.compile(r"decisions?/(\d{4})(?!\d*-)")
 

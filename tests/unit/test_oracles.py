@@ -9,7 +9,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 ORACLES = sorted((TESTS / "oracles").glob("*.py"))
-SOURCES = sorted((TESTS.parent / "src").rglob("*.py"))
+SOURCES = sorted(path for folder in ("src", "evidence/src") for path in (TESTS.parent / folder).rglob("*.py"))
 FOREIGN = {"_schema", "_replace", "_destroy"}
 """Private names of torch and of named tuples."""
 PRIVATE = re.compile(r"_[^_].*")
@@ -23,7 +23,7 @@ def shared(source: str) -> list[str]:
     for node in imports:
         for alias in node.names:
             whole = f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name
-            if whole.split(".")[0] == "presilicon":
+            if whole.split(".")[0] in ("presilicon", "presilicon_evidence"):
                 modules.add(alias.asname or alias.name.split(".")[0])
                 if PRIVATE.fullmatch(alias.name) or alias.name.isupper():
                     found.append(whole)

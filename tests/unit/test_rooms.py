@@ -7,6 +7,7 @@ from pathlib import Path
 import presilicon
 
 ROOT = Path(presilicon.__file__).parent
+EVIDENCE = Path(__file__).parents[2] / "evidence"
 ROOMS = {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()}
 
 
@@ -47,6 +48,13 @@ def test_rooms_import_each_other_through_their_init() -> None:
         path = file.relative_to(ROOT).as_posix()
         if "/" in path:  # the package's own `__init__` and `__main__` belong to no room
             crossing |= violations(path, file.read_text())
+    assert sorted(crossing) == []
+
+
+def test_evidence_imports_rooms_through_their_init() -> None:
+    files = [file for folder in ("src", "cards") for file in (EVIDENCE / folder).rglob("*.py")]
+    assert len(files) > 30
+    crossing = set().union(*(violations(file.relative_to(EVIDENCE).as_posix(), file.read_text()) for file in files))
     assert sorted(crossing) == []
 
 

@@ -53,11 +53,14 @@ class ExtensionPoint(Generic[T]):
         kind: Any = object,
         aliases: Callable[[T], Iterable[str]] | None = None,
         reserved: Iterable[str] = (),
+        decides_runs: bool = True,
     ) -> None:
         """`kind` is the type of all members; `aliases` gives further names under which a member may be used.
 
-        Names in `reserved` cannot be registered, as those of `builtin` cannot.
+        Names in `reserved` cannot be registered, as those of `builtin` cannot. Members of a point that does not decide
+        runs are no part of the identity of a run, even if its configuration has a word that is their name.
         """
+        self._decides_runs = decides_runs
         self._reserved = frozenset(builtin) | frozenset(reserved)
         _points.append(self)
         self._aliases = aliases
@@ -152,7 +155,7 @@ def extensions_named_in(text: str) -> dict[str, str]:
     `text` is a configuration as JSON. The hash covers the member's own module, not what that imports.
     """
     named = {}
-    for point in _points:
+    for point in (point for point in _points if point._decides_runs):
         for name, entry in point._registered.items():
             words = {name}
             if point._aliases is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from presilicon.base import deferred
 
 if TYPE_CHECKING:
+    from presilicon.cards.benches import EnergyMeter, keep_memory, processor_name
     from presilicon.cards.characterizing import (
         characterize_card,
         characterize_processor,
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
 __getattr__ = deferred(__name__)
 
 __all__ = [
+    "EnergyMeter",
     "characterize",
     "characterize_card",
     "characterize_processor",
     "check_peaks",
     "describe_card",
+    "keep_memory",
     "own_layers",
+    "processor_name",
     "read_card",
     "to_table",
 ]

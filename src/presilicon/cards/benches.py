@@ -259,7 +259,7 @@ class CpuBench:
         return []
 
 
-def processor() -> str:
+def processor_name() -> str:
     """The name of this machine's processor, with the threads that torch uses."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []

@@ -10,7 +10,7 @@ import torch
 from msgspec import Meta, Struct, structs
 
 from presilicon.base import LARGEST_DATA, ConfigError, read_file
-from presilicon.cards.benches import UNITS, Bench, CpuBench, CudaBench, Precision, processor
+from presilicon.cards.benches import UNITS, Bench, CpuBench, CudaBench, Precision, processor_name
 from presilicon.cards.fitting import fit, fit_energy
 from presilicon.cards.layers import Layer
 from presilicon.cards.measuring import LayerTime, measure
@@ -111,15 +111,15 @@ def characterize_processor(
     if card is None:
         layers = suite()
         chosen = [place for place in measuring_order(layers) if bench.admits(layers[place], "fp32")]
-        empty = CardTimes(device=processor(), software=software, date=time.strftime("%Y-%m-%d"))
+        empty = CardTimes(device=processor_name(), software=software, date=time.strftime("%Y-%m-%d"))
         times = measure(
             bench, layers, chosen, precisions, stop_after_s=60 * minutes, notice=notice,
             progress=lambda done, text: progress(done, len(chosen), text),
             keep=lambda times: keep(structs.replace(empty, times=tuple(times))),
         )  # fmt: skip
         card = structs.replace(empty, times=tuple(times))
-    elif processor() != card.device:
-        raise ConfigError(f"the times are those of {card.device}, and this processor is {processor()}")
+    elif processor_name() != card.device:
+        raise ConfigError(f"the times are those of {card.device}, and this processor is {processor_name()}")
     return _with_own(card, own, bench, precisions, minutes, progress, notice, software)
 
 

@@ -43,6 +43,7 @@ _PARTS = (
     _Part("pyopencl", "pyopencl", "OpenCL devices of schedules", "pip install 'presilicon[opencl]'"),
     _Part("pyserial", "serial", "instruments on a serial port", "pip install 'presilicon[serial]'"),
     _Part("triton", "triton", "fast rounding on a GPU", "pip install 'presilicon[gpu]'"),
+    _Part("presilicon-evidence", "presilicon_evidence", "published results", "pip install presilicon-evidence"),
 )
 
 

@@ -164,7 +164,7 @@ def aggregations() -> Rows:
 @_listing
 def reproductions() -> Rows:
     """List the published results that `presilicon reproduce` computes again."""
-    from presilicon.reproductions import reproduction_names
+    from presilicon.study import reproduction_names
 
     return [{"name": name} for name in reproduction_names()]
 

@@ -27,7 +27,7 @@ def command(name: str | None, out: Path, as_json: bool) -> None:
       presilicon reproduce dead-relu
     """
     from presilicon.report import render_reproduction, reproduction_to_json
-    from presilicon.reproductions import reproduce, reproduction_names, trains
+    from presilicon.study import reproduce, reproduction_names, trains
 
     if name is None:
         names = reproduction_names()
@@ -49,8 +49,8 @@ def _record(name: str, out: Path) -> "tuple[Reproduction, Path]":
     """Run a reproduction that trains and record it; returns it with the path of its report."""
     from presilicon.records import Event, SeedFinished
     from presilicon.report import render_front, render_panels, render_story
-    from presilicon.reproductions import reproduce
     from presilicon.runs import create_run
+    from presilicon.study import reproduce
 
     with create_run(out, f"reproduce-{name}", {"reproduction": name}, seed=None) as run:
 

@@ -14,6 +14,7 @@ from presilicon.study.join.request import EvaluateRequest, load_request, read_re
 from presilicon.study.join.run_changes import configuration_changes, design_changes
 from presilicon.study.join.sensitivity import sensitivity, step_sensitivity
 from presilicon.study.join.statistics import interval
+from presilicon.study.reproducing import reproduce, reproduction_names, trains
 
 if TYPE_CHECKING:
     from presilicon.study.execution import ExecuteOptions, execute
@@ -95,6 +96,8 @@ __all__ = [
     "read_study",
     "read_study_of",
     "replay",
+    "reproduce",
+    "reproduction_names",
     "schedule",
     "sensitivity",
     "step_sensitivity",
@@ -102,6 +105,7 @@ __all__ = [
     "strict_problems",
     "sweep",
     "train_watched",
+    "trains",
     "where_started",
     "with_any_processor",
     "with_sensitivity",

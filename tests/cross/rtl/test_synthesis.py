@@ -5,10 +5,10 @@ import subprocess
 import pytest
 
 from presilicon.base import ConfigError, RunFailedError
-from presilicon.reproductions.instrument_area import every_part
 from presilicon.rtl import synthesis
 from presilicon.rtl.sources import module_files
 from presilicon.rtl.synthesis import CellArea, Placing, area_name, estimate_clock, known_area, known_clock, synthesize
+from presilicon_evidence.reproductions.instrument_area import every_part
 
 SHIPPED = synthesis.shipped()
 

@@ -1,6 +1,6 @@
 """Loops of compiled steps, and the bytes that they move, against those of torch's own compiler.
 
-benchmarks/compiled_loops.py compares more networks.
+evidence/cards/compiled_loops.py compares more networks.
 """
 
 from collections.abc import Iterator

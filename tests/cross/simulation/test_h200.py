@@ -14,7 +14,7 @@ from presilicon.records import StepGraph
 from presilicon.simulation import simulate
 from presilicon.workloads import capture_workload, load_workload
 
-DATA = Path(__file__).parents[3] / "benchmarks/data/h200_steps.json"
+DATA = Path(__file__).parents[3] / "evidence/cards/data/h200_steps.json"
 MODELS = ("mlp-medium", "alexnet", "resnet50", "dcgan-generator", "bert-large", "gpt2", "lstm", "resnet18")
 
 

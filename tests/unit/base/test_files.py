@@ -28,7 +28,6 @@ OWN_FILES = {
     "instrument": {"host/control.py", "host/link.py", "host/token.py"},
     "operators": {"executions/numba_functions.py"},
     "report": {"page/page.py"},
-    "reproductions": {"hybrid.py"},
     "rtl": {
         "cells.py", "mac_synthesis.py", "project.py", "sources.py", "synthesis.py", "tap.py", "testbench.py",
         "verilator.py",

@@ -82,7 +82,7 @@ def test_times_that_are_added_name_the_software_that_measured_them(monkeypatch) 
     layer = suite()[0]
     row = LayerTime(layer=-1, precision="fp32", phase="forward", time_us=1.0)
     monkeypatch.setattr(characterizing, "measure", lambda *_, **__: [row])
-    monkeypatch.setattr(characterizing, "processor", lambda: "chip")
+    monkeypatch.setattr(characterizing, "processor_name", lambda: "chip")
     monkeypatch.setattr(characterizing, "CpuBench", lambda: None)
     old = CardTimes(device="chip", software="PyTorch 1.0", date="2020-01-01")
     machine = load_design("xeon-8t").machine

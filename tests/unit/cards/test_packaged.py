@@ -12,7 +12,7 @@ from presilicon.designs import RooflineMachine, load_design
 from presilicon.simulation import MeasuredLayers
 
 PACKAGED = Path(simulation.__file__).parent / "roofline/cards"
-TIMES = Path(__file__).parents[3] / "benchmarks/data"
+TIMES = Path(__file__).parents[3] / "evidence/cards/data"
 ROUNDING = 5e-4
 """Results of linear algebra differ a little between processors, and errors are rounded to four digits."""
 

@@ -15,7 +15,7 @@ from presilicon.cards.measuring import LayerTime
 from presilicon.cards.suite import suite
 from presilicon.designs import RooflineMachine, load_design
 
-H200 = Path(__file__).parents[3] / "benchmarks/data/h200_layers.json"
+H200 = Path(__file__).parents[3] / "evidence/cards/data/h200_layers.json"
 
 
 @pytest.fixture(scope="module")

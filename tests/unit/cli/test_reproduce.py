@@ -1,8 +1,11 @@
 """`presilicon reproduce` on the command line."""
 
+from importlib.metadata import PackageNotFoundError
+
 import pytest
 
-from presilicon.reproductions import reproduction_names
+from presilicon.base import ExtensionPoint
+from presilicon.study import reproducing, reproduction_names
 
 
 @pytest.mark.parametrize("name", ["in-place-transpose"])
@@ -18,3 +21,16 @@ def test_the_command_prints_table_and_json(invoke, name: str) -> None:
 def test_without_a_name_it_lists_what_there_is(invoke) -> None:
     assert invoke("reproduce").out.split() == reproduction_names()
     assert 'did you mean "in-place-transpose"' in invoke("reproduce", "in-place-transpos").err
+
+
+@pytest.mark.parametrize("command", [["reproduce"], ["reproduce", "dead-relu"], ["list", "reproductions", "--json"]])
+def test_without_evidence_the_command_says_how_to_get_it(invoke, command: list[str], monkeypatch) -> None:
+    def absent(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    none: ExtensionPoint[object] = ExtensionPoint("presilicon.no_reproductions", "reproduction", {}, decides_runs=False)
+    monkeypatch.setattr(reproducing, "REPRODUCTIONS", none)
+    monkeypatch.setattr(reproducing, "distribution", absent)
+    done = invoke(*command)
+    assert (done.code, done.out) == (3, "")
+    assert done.err.count("pip install presilicon-evidence") == 1

@@ -11,7 +11,7 @@ from presilicon.scheduling.fpga_kernels import Space, explore, latency_indicator
 from presilicon.scheduling.kernel_estimates import Board, estimate
 from presilicon.scheduling.kernel_ops import SHAPES, KernelConfig, make_input
 
-FACTS = json.loads((files("presilicon.reproductions") / "data" / "hybrid.json").read_text())
+FACTS = json.loads((files("presilicon_evidence.reproductions") / "data" / "hybrid.json").read_text())
 WORK = 2048 * 1024 * 1024
 
 

@@ -10,7 +10,7 @@ from presilicon.base import ConfigError
 from presilicon.scheduling.kernel_estimates import Board, Estimate, estimate, tile_sides
 from presilicon.scheduling.kernel_ops import KernelConfig, make_input
 
-FACTS = json.loads((files("presilicon.reproductions") / "data" / "hybrid.json").read_text())
+FACTS = json.loads((files("presilicon_evidence.reproductions") / "data" / "hybrid.json").read_text())
 
 
 def play_product(rows: int, loop: int, columns: int, config: KernelConfig, block: tuple[int, int]) -> tuple[int, int]:

@@ -17,9 +17,9 @@ from presilicon.emulation import Checkpoint
 from presilicon.formats import parse
 from presilicon.instrument.host.control import Command
 from presilicon.records import Event
-from presilicon.reproductions.watched import PlannedCommands
 from presilicon.runs import EventLog
 from presilicon.study.instrumented import train_watched
+from presilicon_evidence.reproductions.watched import PlannedCommands
 
 STEPS = 30
 WORKLOAD = replace(ps.load_workload("digits-mlp"), target=1.0, max_steps=STEPS, evaluate_every=5, sustain=6)

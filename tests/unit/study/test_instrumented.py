@@ -25,10 +25,10 @@ from presilicon.instrument.host.lockstep import LockstepEngine
 from presilicon.instrument.host.taps import wire_taps
 from presilicon.instrument.host.token import TOKEN_FILE, TOKEN_VARIABLE
 from presilicon.records import Event, InstrumentAnswer, InstrumentStarted
-from presilicon.reproductions.watched import PlannedCommands as Planned
 from presilicon.runs import EventLog, read_events
 from presilicon.study.instrumented import compare_with_stream, stream_file, train_watched
 from presilicon.workloads import multiplying_layers
+from presilicon_evidence.reproductions.watched import PlannedCommands as Planned
 
 QUICK = replace(ps.load_workload("digits-mlp"), target=1.0, max_steps=30, evaluate_every=10, sustain=3)
 HARDWARE = Hardware(
