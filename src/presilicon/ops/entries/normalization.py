@@ -139,7 +139,8 @@ ENTRIES: list[OpEntry] = [
     ),
     function(
         "group_norm", "normalization", aten="native_group_norm", backward="native_group_norm_backward",
-        program=group_norm, by_channel=True, signature="input num_groups weight=None bias=None eps=1e-05", inner="rsqrt",
+        program=group_norm, by_channel=True, signature="input num_groups weight=None bias=None eps=1e-05",
+        inner="rsqrt",
         statistics="sample", style="samples", last_axis=True, width="float32", **_FULL,
     ),
     OpEntry(
