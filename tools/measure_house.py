@@ -57,13 +57,21 @@ def modules() -> Iterator[tuple[str, Path, str]]:
 
 
 def named_in(operator: str, tree: ast.AST) -> bool:
-    """Whether a module knows an operator: as an attribute of torch's modules, or as a text that is its name."""
+    """Whether a module knows an operator: it compares with torch's function or has it in a table, or a text is its
+    name. A call of the function, or a call that it is handed to, uses the operator without knowing about it."""
     words = {operator, f"{operator}_", f"_{operator}"}
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    used = {id(part) for call in calls for part in (call.func, *call.args)}
     kinds = {id(part) for node in ast.walk(tree) if _is_of_kind(node) for part in ast.walk(node)}
     for node in ast.walk(tree):
         if id(node) in kinds:
             continue
-        if isinstance(node, ast.Attribute) and node.attr in words and _owner(node.value) in _NAMESPACES:
+        if (
+            isinstance(node, ast.Attribute)
+            and id(node) not in used
+            and node.attr in words
+            and _owner(node.value) in _NAMESPACES
+        ):
             return True
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             for text in _names_in(node.value):
@@ -99,8 +107,12 @@ def _is_text(tree: ast.AST, constant: ast.Constant) -> bool:
     return any(isinstance(node, ast.Expr) and node.value is constant for node in ast.walk(tree))
 
 
-_LANGUAGES = ("programs", "formats", "instrument", "rtl", "operators", "designs/instrument.py")
-"""Places whose own languages have instructions called as operators are: `add` of the firmware, `exp` of formulas."""
+_LANGUAGES = (
+    "programs", "formats", "instrument", "rtl", "operators", "designs/instrument.py", "simulation/instrument.py",
+    "emulation/steps", "scheduling/runtime/opencl/printing.py",
+)  # fmt: skip
+"""Places whose own languages have instructions called as operators are: `add` of the firmware, `exp` of formulas and of
+their executions in rounded steps and on boards."""
 _NAMESPACES = ("torch", "functional", "F", "aten", "nn", "prims", "ops")
 
 

@@ -42,11 +42,6 @@ def op_named(name: str) -> tuple[Op, Check] | None:
 
 
 follow(op_named.cache_clear)
-_WHOLE = {
-    "nll_loss_forward": 1, "nll_loss_backward": 2, "embedding": 1, "embedding_dense_backward": 1,
-    "max_pool2d_with_indices_backward": 7,
-}  # fmt: skip
-"""Positions of operands that are whole numbers."""
 _TYPED = ("mse_loss_backward", "slice_backward", "select_backward", "masked_fill")
 _CASTS = ("sum", "masked_fill")
 """Operators that check or convert the dtype of an operand themselves."""
@@ -54,7 +49,9 @@ _CASTS = ("sum", "masked_fill")
 
 def _typed(name: str, check: Check) -> Check:
     """A check that operands also have the dtypes that a kernel reads: float32, and int64 for indices."""
-    whole = _WHOLE.get(name, -1)
+    from presilicon.scheduling.runtime.opencl.layers import WHOLE
+
+    whole = WHOLE.get(name, -1)
 
     def typed(*args: Any, **kwargs: Any) -> bool:
         for position, value in enumerate(args):

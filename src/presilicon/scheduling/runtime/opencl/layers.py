@@ -359,3 +359,8 @@ OPS: dict[str, Any] = {
     "embedding": (_embedding, lambda table, indices, *rest: indices.dtype == torch.int64),
     "embedding_dense_backward": (_embedding_backward, lambda *args: not args[4]),
 }  # fmt: skip
+WHOLE = {
+    "nll_loss_forward": 1, "nll_loss_backward": 2, "embedding": 1, "embedding_dense_backward": 1,
+    "max_pool2d_with_indices_backward": 7,
+}  # fmt: skip
+"""Positions of operands that are whole numbers."""
