@@ -19,7 +19,7 @@ from hashlib import sha256
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from presilicon.base.errors import ConfigError, PresiliconError, unknown
 
@@ -53,14 +53,15 @@ class ExtensionPoint(Generic[T]):
         kind: Any = object,
         aliases: Callable[[T], Iterable[str]] | None = None,
         reserved: Iterable[str] = (),
-        decides_runs: bool = True,
+        decides: Literal["named", "always", "never"] = "named",
     ) -> None:
         """`kind` is the type of all members; `aliases` gives further names under which a member may be used.
 
-        Names in `reserved` cannot be registered, as those of `builtin` cannot. Members of a point that does not decide
-        runs are no part of the identity of a run, even if its configuration has a word that is their name.
+        Names in `reserved` cannot be registered, as those of `builtin` cannot. `decides` says which
+        members are part of the identity of a run: those that its configuration names, always all, or none, even if a
+        word of the configuration is their name.
         """
-        self._decides_runs = decides_runs
+        self._decides = decides
         self._reserved = frozenset(builtin) | frozenset(reserved)
         _points.append(self)
         self._aliases = aliases
@@ -150,18 +151,20 @@ class ExtensionPoint(Generic[T]):
 
 
 def extensions_named_in(text: str) -> dict[str, str]:
-    """Package, version and source hash of each registered member that a text names: part of a run's identity.
+    """Package, version and source hash of each registered member that is part of the identity of a run.
 
     `text` is a configuration as JSON. The hash covers the member's own module, not what that imports.
     """
     named = {}
-    for point in (point for point in _points if point._decides_runs):
+    for point in (point for point in _points if point._decides != "never"):
         for name, entry in point._registered.items():
             words = {name}
             if point._aliases is not None:
                 with suppress(ConfigError):
                     words |= set(point._aliases(point.load(name)))
-            if any(re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text) for word in words):
+            if point._decides == "always" or any(
+                re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text) for word in words
+            ):
                 point.load(name)
                 named[f"{point.group}:{name}"] = _fingerprint(entry)
     return dict(sorted(named.items()))

@@ -2,7 +2,7 @@
 
 from presilicon.base import unknown
 from presilicon.operators.exact import EXACT
-from presilicon.ops.table import function_names, product_names
+from presilicon.ops import function_names, product_names
 
 
 def replaceable() -> frozenset[str]:

@@ -10,7 +10,7 @@ from presilicon.base import ConfigError, ExtensionPoint, torch
 from presilicon.ops.entry import KINDS, Captured, Handling, KindFacts, OpEntry, Statistics, Streaming, Width
 from presilicon.records import Op
 
-_REGISTERED: ExtensionPoint[OpEntry] = ExtensionPoint("presilicon.ops", "operator", {}, OpEntry)
+_REGISTERED: ExtensionPoint[OpEntry] = ExtensionPoint("presilicon.ops", "operator", {}, OpEntry, decides="always")
 """Entries of installed packages, which add operators or replace what is known of one."""
 _own: dict[str, OpEntry] = {}
 """Entries that the program has added itself."""
@@ -50,6 +50,11 @@ def withdraw(name: str) -> None:
 
 
 _followers: list[Callable[[], None]] = []
+
+
+def entered() -> tuple[OpEntry, ...]:
+    """The entries that the program has added itself."""
+    return tuple(_own.values())
 
 
 def follow(clear: Callable[[], None]) -> None:

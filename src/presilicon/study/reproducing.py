@@ -13,7 +13,7 @@ from presilicon.base import ConfigError, ExtensionPoint, MissingToolError
 from presilicon.records import Event, Reproduction
 
 REPRODUCTIONS: ExtensionPoint[Callable[..., Reproduction]] = ExtensionPoint(
-    "presilicon.reproductions", "reproduction", {}, decides_runs=False
+    "presilicon.reproductions", "reproduction", {}, decides="never"
 )
 EVIDENCE = "presilicon-evidence"
 

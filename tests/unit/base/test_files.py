@@ -26,7 +26,7 @@ OWN_FILES = {
     "emulation": {"training/checkpoint.py"},
     "formats": set(),
     "instrument": {"host/control.py", "host/link.py", "host/token.py"},
-    "operators": {"executions/numba_functions.py"},
+    "programs": {"executions/numba_functions.py"},
     "report": {"page/page.py"},
     "rtl": {
         "cells.py", "mac_synthesis.py", "project.py", "sources.py", "synthesis.py", "tap.py", "testbench.py",

@@ -28,7 +28,7 @@ def test_without_evidence_the_command_says_how_to_get_it(invoke, command: list[s
     def absent(name: str) -> None:
         raise PackageNotFoundError(name)
 
-    none: ExtensionPoint[object] = ExtensionPoint("presilicon.no_reproductions", "reproduction", {}, decides_runs=False)
+    none: ExtensionPoint[object] = ExtensionPoint("presilicon.no_reproductions", "reproduction", {}, decides="never")
     monkeypatch.setattr(reproducing, "REPRODUCTIONS", none)
     monkeypatch.setattr(reproducing, "distribution", absent)
     done = invoke(*command)

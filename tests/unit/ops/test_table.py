@@ -12,6 +12,7 @@ import presilicon as ps
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, RoleFormat, load_design
 from presilicon.emulation import coverage
+from presilicon.emulation.training.record import TrainingRecord
 from presilicon.formats import parse
 from presilicon.ops import (
     OpEntry,
@@ -22,6 +23,7 @@ from presilicon.ops import (
     entry_named,
     facts_of_op_named,
     find,
+    function,
     functions,
     operands,
     withdraw,
@@ -178,3 +180,23 @@ def test_an_entry_of_the_users_own_replaces_what_is_known() -> None:
     finally:
         withdraw("relu")
     assert entry_named("relu") is not own
+
+
+def doubled(x: float) -> float:
+    return x * 2
+
+
+def tripled(x: float) -> float:
+    return x * 3
+
+
+def test_entries_of_the_users_own_are_part_of_a_training() -> None:
+    record = TrainingRecord.of_design(load_design("edge-fp32"), ps.load_workload("digits-mlp"))
+    plain = record.describe()["code"]
+    codes = []
+    for formula in (doubled, tripled, doubled):
+        enter(function("i0e", aten="special_i0e", backward="", formula=formula))
+        codes.append(record.describe()["code"]["ops"])
+    withdraw("i0e")
+    assert codes[0] == codes[2] != codes[1]
+    assert record.describe()["code"] == plain, "and of no other"

@@ -24,9 +24,7 @@ def members(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     def entry(name: str) -> SimpleNamespace:
         return SimpleNamespace(name=name, value=f"own:{name}", dist=None, load=lambda: here[name])
 
-    point: ExtensionPoint[object] = ExtensionPoint(
-        "presilicon.test_reproductions", "reproduction", {}, decides_runs=False
-    )
+    point: ExtensionPoint[object] = ExtensionPoint("presilicon.test_reproductions", "reproduction", {}, decides="never")
     monkeypatch.setattr(extensions, "entry_points", lambda group: [entry(name) for name in here])
     monkeypatch.setattr(reproducing, "REPRODUCTIONS", point)
     monkeypatch.setattr(reproducing, "distribution", absent)

@@ -15,6 +15,7 @@ from presilicon.base import (
 )
 from presilicon.designs import MINIBATCH, Design, Method, Numerics, UpdateRule
 from presilicon.operators import Operator
+from presilicon.ops import entered
 from presilicon.records import PassiveHook, Stateful, TrainingHook
 from presilicon.runs import versions
 from presilicon.workloads import Workload
@@ -58,6 +59,7 @@ class TrainingRecord(NamedTuple):
             "numerics": self.numerics,
             "update_rule": self.update_rule,
             "methods": self.methods,
+            "ops": entered(),
             # The state of some is restored from the checkpoint, and others describe themselves.
             "hooks": [
                 type(hook) if isinstance(hook, Stateful) or hasattr(hook, "describe") else hook for hook in acting
