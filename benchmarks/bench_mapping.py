@@ -26,7 +26,7 @@ import yaml
 from presilicon.base import ConfigError
 from presilicon.simulation.mapping import mapper, numba_kernels
 from presilicon.simulation.mapping.mapper import find_mapping
-from presilicon.simulation.mapping.nest import Hardware, Loop, Precision, Store
+from presilicon.simulation.mapping.nest import Loop, MappedArray, Precision, Store
 from presilicon.simulation.mapping.problem import DIMS, Contraction
 
 PEER = Path(__file__).with_name("zigzag_peer.py")
@@ -36,7 +36,7 @@ REGISTER_BITS = 32
 """A sum is read and written in every cycle, whatever the mapping; ZigZag charges it to the innermost memory."""
 
 
-def machine_of(path: str) -> Hardware:
+def machine_of(path: str) -> MappedArray:
     """A machine of ZigZag's as ours. Energies are per access of the widest port."""
     description = yaml.safe_load(Path(path).read_text())
     array = description["operational_array"]
@@ -64,10 +64,10 @@ def machine_of(path: str) -> Hardware:
                 has_one_port=any(port["type"] == "read_write" for port in memory["ports"]),
             )
         )
-    return Hardware(axes=tuple(array["sizes"]), stores=tuple(stores), mac_pj=array["unit_energy"] + sums)
+    return MappedArray(axes=tuple(array["sizes"]), stores=tuple(stores), mac_pj=array["unit_energy"] + sums)
 
 
-def wider(machine: Hardware, factor: int) -> Hardware:
+def wider(machine: MappedArray, factor: int) -> MappedArray:
     """The machine with a DRAM of more bandwidth, and a port for each direction."""
     dram = machine.stores[-1]
     dram = msgspec.structs.replace(
@@ -76,7 +76,7 @@ def wider(machine: Hardware, factor: int) -> Hardware:
     return msgspec.structs.replace(machine, stores=(*machine.stores[:-1], dram))
 
 
-def candidates(problem: Contraction, machine: Hardware, precision: Precision, spatial) -> Iterator[tuple[Loop, ...]]:
+def candidates(problem: Contraction, machine: MappedArray, precision: Precision, spatial) -> Iterator[tuple[Loop, ...]]:
     """Orders of loops to try; neighbours over one dimension also as one loop, which ZigZag allots differently."""
     for factor, loops, tries in ((1, 6, 1000), (4, 8, 2000), (100, 12, 3000)):
         try:
@@ -107,7 +107,7 @@ def spatial_of(row: dict) -> tuple[tuple[Loop, ...], ...]:
     )
 
 
-def price_here(problem: Contraction, machine: Hardware, precision: Precision, spatial, order: list) -> float:
+def price_here(problem: Contraction, machine: MappedArray, precision: Precision, spatial, order: list) -> float:
     """The energy of an order of loops in our model."""
     facts = mapper._facts(problem, machine, precision, spatial)
     dims = np.array([DIMS.index(NAMES[dim]) for dim, _ in order], np.int64)

@@ -26,7 +26,7 @@ from torch.nn import functional
 from oracles.inductor import InductorLoop, inductor_loops
 from presilicon.designs import StepFormats, load_design
 from presilicon.records import StepFacts, StepGraph
-from presilicon.simulation import Kernel, executed_ops, launched_kernels
+from presilicon.simulation import OpKernel, executed_ops, launched_kernels
 from presilicon.workloads import Workload, capture_workload, classified, from_networks, load_workload, sequences
 from presilicon_evidence.reproductions.mlperf import attend_by_hand
 
@@ -205,7 +205,7 @@ def theirs(case: Case) -> list[InductorLoop]:
         return inductor_loops(lambda: case.workload.loss(model(inputs), targets))
 
 
-def ours(graph: StepGraph, launch: str = "compile") -> list[Kernel]:
+def ours(graph: StepGraph, launch: str = "compile") -> list[OpKernel]:
     """Kernels of the forward and the backward pass."""
     design = load_design("h200", [f"machine.launch={launch}"], numerics="fp32")
     formats = StepFormats(design.numerics, StepFacts())
@@ -214,7 +214,7 @@ def ours(graph: StepGraph, launch: str = "compile") -> list[Kernel]:
     return [kernel for kernel in kernels if kernel.op.phase != "update"]
 
 
-def loop_sizes(kernels: list[Kernel]) -> list[float]:
+def loop_sizes(kernels: list[OpKernel]) -> list[float]:
     """Bytes of each loop: of launched kernels that are no products, and of the extras of all."""
     alone = [kernel.size_bytes for kernel in kernels if kernel.launches and kernel.op.gemm is None]
     return alone + [extra.size_bytes for kernel in kernels for extra in kernel.extras]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from presilicon.base import RunFailedError
 from presilicon.designs import Hardware
-from presilicon.instrument import Block, Engine, Status, StreamWriter
+from presilicon.instrument import InstrumentEngine, PackedBlock, Status, StreamWriter
 from presilicon.rtl.sources import instrument_parameters, modules_in
 from presilicon.rtl.verilator import build
 
@@ -220,10 +220,10 @@ class Frame(NamedTuple):
 
     tap: int
     number: int
-    blocks: list[Block]
+    blocks: list[PackedBlock]
 
 
-def replay(engine: Engine, trace: Trace, images: Sequence[bytes]) -> list[Frame]:
+def replay(engine: InstrumentEngine, trace: Trace, images: Sequence[bytes]) -> list[Frame]:
     """The frames that must be sent, in order: the circuit's decisions replayed on another engine.
 
     `images` are those that the circuit took, in order; they take effect when the circuit exchanged them.
@@ -232,7 +232,7 @@ def replay(engine: Engine, trace: Trace, images: Sequence[bytes]) -> list[Frame]
 
     frames: list[Frame] = []
     waiting = list(images)
-    blocks: list[Block] = []
+    blocks: list[PackedBlock] = []
     for event in trace.events:
         if event.kind == EXCHANGE:
             engine.load(waiting.pop(0))
@@ -249,7 +249,7 @@ def replay(engine: Engine, trace: Trace, images: Sequence[bytes]) -> list[Frame]
     return [frame for frame in frames if (frame.tap, frame.number) not in late]
 
 
-def predict(engine: Engine, trace: Trace, images: Sequence[bytes]) -> bytes:
+def predict(engine: InstrumentEngine, trace: Trace, images: Sequence[bytes]) -> bytes:
     """The bytes that the circuit must have sent, given its decisions.
 
     A status has the counts at the time when it began; the frames are those of another engine.

@@ -20,14 +20,14 @@ from presilicon.records import StepFacts, StepGraph
 from presilicon.simulation import (
     TABLE_SCHEMA,
     Activities,
-    Activity,
     Efficiency,
     Features,
-    Kernel,
     KernelGroup,
+    KernelLoad,
     KernelRate,
     MeasuredLayers,
     MeasuredPowers,
+    OpKernel,
     activity_of,
     busy_seconds,
     cast_of,
@@ -62,7 +62,7 @@ _SHORTEST_US = 0.5
 """Less than any kernel takes: nothing was launched."""
 
 
-class Part(NamedTuple):
+class LayerKernels(NamedTuple):
     """Kernels of a measured layer that are alike."""
 
     features: Features
@@ -72,11 +72,11 @@ class Part(NamedTuple):
     """All of them at the peaks."""
 
 
-class Sample(NamedTuple):
+class MeasuredPhase(NamedTuple):
     """A measured phase of a layer, as its kernels."""
 
     time_us: float
-    parts: tuple[Part, ...]
+    parts: tuple[LayerKernels, ...]
 
 
 class Share(NamedTuple):
@@ -128,17 +128,17 @@ def _remember(key: str, group: KernelGroup, shares: Sequence[Share], efficiency:
     return structs.replace(group, known=known)
 
 
-def _time_us(part: Part, efficiency: Efficiency, machine: RooflineMachine) -> float:
+def _time_us(part: LayerKernels, efficiency: Efficiency, machine: RooflineMachine) -> float:
     rate = efficiency.rate(part.features) or KernelRate(machine.latency_us, 1.0)
     return part.launches * rate.fixed_us + part.limit_us * rate.stretch
 
 
 def measured_kernels(
     layers: Sequence[Layer], times: Sequence[LayerTime], machine: RooflineMachine
-) -> Iterator[tuple[LayerTime, list[Kernel]]]:
+) -> Iterator[tuple[LayerTime, list[OpKernel]]]:
     """Every measured phase of a layer with its kernels; without float32 twice, without phases that launch nothing."""
     graphs: dict[int, StepGraph] = {}
-    kernels: dict[tuple[int, Precision], list[Kernel]] = {}
+    kernels: dict[tuple[int, Precision], list[OpKernel]] = {}
     for row in times:
         if row.time_us < _SHORTEST_US:
             continue
@@ -152,7 +152,9 @@ def measured_kernels(
             yield row, chosen
 
 
-def samples_of(layers: Sequence[Layer], times: Sequence[LayerTime], machine: RooflineMachine) -> Iterator[Sample]:
+def samples_of(
+    layers: Sequence[Layer], times: Sequence[LayerTime], machine: RooflineMachine
+) -> Iterator[MeasuredPhase]:
     """Every measured phase as its kernels, those that are alike together."""
     for row, chosen in measured_kernels(layers, times, machine):
         alike: dict[tuple[Features, bool], tuple[float, float]] = {}
@@ -160,7 +162,7 @@ def samples_of(layers: Sequence[Layer], times: Sequence[LayerTime], machine: Roo
             launches, limit_us = alike.get(part[:2], (0.0, 0.0))
             alike[part[:2]] = launches + part.launches, limit_us + part.limit_us
         if alike:
-            yield Sample(row.time_us, tuple(Part(*key, *work) for key, work in alike.items()))
+            yield MeasuredPhase(row.time_us, tuple(LayerKernels(*key, *work) for key, work in alike.items()))
 
 
 class _Source(nn.Module):
@@ -185,7 +187,7 @@ def layer_graph(layer: Layer) -> StepGraph:
     return capture(model, inputs, optimizer=layer.plain_optimizer if layer.updates else None)
 
 
-def _kernels(layer: Layer, graph: StepGraph, precision: Precision, machine: RooflineMachine) -> Iterator[Kernel]:
+def _kernels(layer: Layer, graph: StepGraph, precision: Precision, machine: RooflineMachine) -> Iterator[OpKernel]:
     numerics = load_numerics(NUMERICS[precision])
     formats = StepFormats(numerics, StepFacts())
     # Layers are measured as graphs, whatever the design says.
@@ -203,21 +205,21 @@ def _kernels(layer: Layer, graph: StepGraph, precision: Precision, machine: Roof
         yield kernel
 
 
-def _belongs(kernel: Kernel, row: LayerTime) -> bool:
+def _belongs(kernel: OpKernel, row: LayerTime) -> bool:
     if row.phase == "backward":
         return kernel.op.phase in ("input_grad", "weight_grad")
     return kernel.op.phase == row.phase
 
 
-def _parts(kernel: Kernel, machine: RooflineMachine) -> Iterator[Part]:
+def _parts(kernel: OpKernel, machine: RooflineMachine) -> Iterator[LayerKernels]:
     if kernel.op.operator.startswith("aten._to_copy"):
         extra = cast_of(kernel.op.outputs[0].elements, 48)  # between 32 and 16 bits
-        yield Part(extra.features, False, 1, extra.size_bytes / (machine.memory_gb_s * 1e3))
+        yield LayerKernels(extra.features, False, 1, extra.size_bytes / (machine.memory_gb_s * 1e3))
         return
     launches, compute_s, memory_s = kernel_limit(kernel, machine)
-    yield Part(kernel.features, kernel.op.gemm is not None, launches, max(compute_s, memory_s) / MICRO)
+    yield LayerKernels(kernel.features, kernel.op.gemm is not None, launches, max(compute_s, memory_s) / MICRO)
     for extra in kernel.extras:
-        yield Part(extra.features, False, 1, extra.size_bytes / (machine.memory_gb_s * 1e3))
+        yield LayerKernels(extra.features, False, 1, extra.size_bytes / (machine.memory_gb_s * 1e3))
 
 
 def fit_group(shares: Sequence[Share], *, bells: bool = True) -> KernelGroup:
@@ -396,7 +398,7 @@ def fit_energy(
 
 
 def _fit_powers(
-    activities: Sequence[Activity], measured_j: NDArray[Any], fitted_j: NDArray[Any], static_j: NDArray[Any]
+    activities: Sequence[KernelLoad], measured_j: NDArray[Any], fitted_j: NDArray[Any], static_j: NDArray[Any]
 ) -> tuple[MeasuredPowers, NDArray[Any]]:
     """Bells around measured powers, and the joules that all other layers give for each."""
     values = np.log(np.maximum(measured_j, _LEAST_WORK * static_j) / np.maximum(fitted_j, _LEAST_WORK * static_j))

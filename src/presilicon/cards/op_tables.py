@@ -18,7 +18,7 @@ from presilicon.base import ConfigError, MissingToolError, to_plain, to_toml
 from presilicon.designs import Characterization, Row
 from presilicon.ops import describe_operator
 from presilicon.records import OpKind, Phase
-from presilicon.scheduling import Meter, Nvml, OpDevice, find_meter, kind_named, open_device, size_class
+from presilicon.scheduling import Nvml, OpDevice, PowerMeter, find_meter, kind_named, open_device, size_class
 from presilicon.workloads import Workload, load_workload
 
 HOLD_S = 0.1
@@ -223,7 +223,7 @@ def _flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
     return int(count(*args, **kwargs, out_val=result))
 
 
-def _power(call: _Call, meter: Meter, clock: _Clock) -> tuple[float, float]:
+def _power(call: _Call, meter: PowerMeter, clock: _Clock) -> tuple[float, float]:
     """Average and peak power while an op is repeated."""
     if meter.energy_j is None:
         return meter.given_w, meter.given_w

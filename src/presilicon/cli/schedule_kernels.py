@@ -19,9 +19,9 @@ from presilicon.base import (
 from presilicon.cli.options import print_json
 from presilicon.scheduling import (
     SHAPES,
-    Board,
     Estimate,
     Fmax,
+    FpgaBoard,
     KernelConfig,
     Ranked,
     Space,
@@ -52,7 +52,7 @@ def print_kernels(
         raise unknown("kind", kind, SHAPES)
     op = make_input(kind, SHAPES[kind][1] if shape is None else read_numbers("--shape", shape, "x"))
     source = Source(f"the board with {' '.join(settings)}" if settings else "the board")
-    board = decode_config(apply_settings({}, settings, Board, source), Board, source)
+    board = decode_config(apply_settings({}, settings, FpgaBoard, source), FpgaBoard, source)
     document: dict[str, Any] = {"op": kind, "shape": list(op.sides), "work": op.work, "board": to_plain(board)}
     if config is not None and fmax_mhz is not None:
         numbers = read_numbers("--config", config, ",")

@@ -43,7 +43,7 @@ from presilicon.instrument.host.taps import wire_taps
 from presilicon.instrument.host.token import TOKEN_FILE, TOKEN_VARIABLE, client_token
 from presilicon.instrument.host.training import CommandSource, TrainingInstrument
 from presilicon.instrument.host.watch_view import render_watch
-from presilicon.instrument.model.engine import Block, Engine, Settings, check_feed, check_tap
+from presilicon.instrument.model.engine import InstrumentEngine, PackedBlock, Settings, check_feed, check_tap
 from presilicon.instrument.model.reference import Reference
 from presilicon.instrument.model.words import to_words, values_of
 
@@ -63,13 +63,11 @@ __all__ = [
     "AggregationCode",
     "Agreement",
     "Answer",
-    "Block",
     "BuiltAggregation",
     "Chain",
     "Command",
     "CommandSource",
     "Commands",
-    "Engine",
     "FastModel",
     "FileLink",
     "Firmware",
@@ -78,8 +76,10 @@ __all__ = [
     "Image",
     "ImageRefusedError",
     "Instruction",
+    "InstrumentEngine",
     "Listener",
     "LockstepEngine",
+    "PackedBlock",
     "RangeRow",
     "Reference",
     "Repeated",

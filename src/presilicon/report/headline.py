@@ -9,14 +9,14 @@ from presilicon.report.fairness import as_fast, best_pairs, verdict_on
 from presilicon.report.intervals import FEW_SEEDS, format_goal, format_interval, format_metric, rank
 
 
-class Part(NamedTuple):
+class HeadlinePart(NamedTuple):
     """A piece of a sentence: plain text, the name of a design, or a value with its unit."""
 
     kind: Literal["text", "name", "value"]
     text: str
 
 
-_Sentence = list[str | Part]
+_Sentence = list[str | HeadlinePart]
 
 
 def headline(comparison: Comparison) -> str:
@@ -27,7 +27,7 @@ def headline(comparison: Comparison) -> str:
     return "".join(part.text for part in headline_parts(comparison))
 
 
-def headline_parts(comparison: Comparison) -> tuple[Part, ...]:
+def headline_parts(comparison: Comparison) -> tuple[HeadlinePart, ...]:
     """The sentence of `headline` in pieces, to render names and values differently."""
     if not comparison.designs:
         return _parts(["No designs were compared."])
@@ -37,7 +37,7 @@ def headline_parts(comparison: Comparison) -> tuple[Part, ...]:
     return _parts([*_winner(best, others, best_pairs(comparison)), *_arrivals(best), *_caution(comparison), "."])
 
 
-def energy_parts(comparison: Comparison) -> tuple[Part, ...]:
+def energy_parts(comparison: Comparison) -> tuple[HeadlinePart, ...]:
     """A sentence on energy that follows the headline; empty for a single design."""
     if len(comparison.designs) < 2:
         return ()
@@ -72,7 +72,7 @@ def _winner(best: Result, others: Sequence[Result], pairs: Sequence[Pair]) -> _S
     if pair is None or pair.time_ratio is None:
         sentence = [_name(best), f" has the lowest median time to {goal}, ", _time(best), " against "]
         return [*sentence, _time(second), " for ", _name(second)]
-    ratio = Part("value", as_fast(pair.time_ratio))
+    ratio = HeadlinePart("value", as_fast(pair.time_ratio))
     if pair.is_decided and pair.time_ratio.low is not None and pair.time_ratio.low > 1:
         sentence = [_name(best), f" reaches {goal} in ", _time(best), ", ", ratio, " as ", _name(second)]
         return [*sentence, " (", _time(second), "); ", verdict_on(pair), *_undecided(pairs[1:])]
@@ -109,7 +109,7 @@ def _nobody(best: Result, others: Sequence[Result]) -> _Sentence:
         *subject,
         f"{_goal(best)} within the budget; the {'highest' if higher else 'lowest'} {best.metric} at a single "
         "evaluation was ",
-        Part("value", format_metric(_best_value(nearest), nearest)),
+        HeadlinePart("value", format_metric(_best_value(nearest), nearest)),
         *whose,
         ".",
     ]
@@ -144,16 +144,16 @@ def _goal(result: Result) -> str:
     return f"{format_goal(result)} on {result.workload}"
 
 
-def _name(result: Result) -> Part:
-    return Part("name", result.name)
+def _name(result: Result) -> HeadlinePart:
+    return HeadlinePart("name", result.name)
 
 
-def _time(result: Result) -> Part:
-    return Part("value", format_interval(result.time_to_accuracy_s, seconds_scale, ends=False))
+def _time(result: Result) -> HeadlinePart:
+    return HeadlinePart("value", format_interval(result.time_to_accuracy_s, seconds_scale, ends=False))
 
 
-def _energy(result: Result) -> Part:
-    return Part("value", format_interval(result.energy_to_accuracy_j, joules_scale, ends=False))
+def _energy(result: Result) -> HeadlinePart:
+    return HeadlinePart("value", format_interval(result.energy_to_accuracy_j, joules_scale, ends=False))
 
 
 def _listing(names: Sequence[str]) -> _Sentence:
@@ -163,9 +163,11 @@ def _listing(names: Sequence[str]) -> _Sentence:
     sentence: _Sentence = []
     for index, name in enumerate(names):
         joint = "" if index == 0 else " and " if index == len(names) - 1 else ", "
-        sentence += [joint, Part("name", name)]
+        sentence += [joint, HeadlinePart("name", name)]
     return sentence
 
 
-def _parts(sentence: _Sentence) -> tuple[Part, ...]:
-    return tuple(piece if isinstance(piece, Part) else Part("text", piece) for piece in sentence if piece)
+def _parts(sentence: _Sentence) -> tuple[HeadlinePart, ...]:
+    return tuple(
+        piece if isinstance(piece, HeadlinePart) else HeadlinePart("text", piece) for piece in sentence if piece
+    )

@@ -39,7 +39,7 @@ class ScheduleView(NamedTuple):
     notes: Sequence[str]
 
 
-class Moved(NamedTuple):
+class MovedOps(NamedTuple):
     """Ops of one kind and size that run on one device at one clock."""
 
     kind: str
@@ -54,7 +54,7 @@ class Moved(NamedTuple):
     why: str
 
 
-def moved_rows(problem: Problem, started: Sequence[Started], reasons: Sequence[str], reference: str) -> list[Moved]:
+def moved_rows(problem: Problem, started: Sequence[Started], reasons: Sequence[str], reference: str) -> list[MovedOps]:
     """Ops that run elsewhere or at another clock, grouped by kind, size, device and clock, longest first."""
     groups: dict[tuple[str, str, str, float], list[Started]] = {}
     for slot in started:
@@ -70,7 +70,7 @@ def moved_rows(problem: Problem, started: Sequence[Started], reasons: Sequence[s
         causes = Counter(reasons[slot.task] for slot in members if reasons[slot.task])
         text = causes.most_common(1)[0][0] if causes else ""
         rows.append(
-            Moved(
+            MovedOps(
                 *key,
                 len(members),
                 sum(slot.mode.time_s for slot in members),

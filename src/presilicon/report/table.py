@@ -40,7 +40,7 @@ class Cell(NamedTuple):
         return f"{self.text} {self.detail}".rstrip()
 
 
-class Grid(NamedTuple):
+class TextTable(NamedTuple):
     """Texts of the table: the first column has the names of the designs, best first."""
 
     header: tuple[str, ...]
@@ -49,7 +49,7 @@ class Grid(NamedTuple):
     """Name of the marked design, if any."""
 
 
-def make_grid(comparison: Comparison) -> Grid:
+def make_grid(comparison: Comparison) -> TextTable:
     """The texts of the table, for the terminal, plain text and the page to lay out."""
     ranking = rank(comparison.designs)
     targets = {format_target(result.target, result) for result in ranking}
@@ -65,7 +65,7 @@ def make_grid(comparison: Comparison) -> Grid:
         "area",
     )
     winner = ranking[0] if ranking and ranking[0].time_to_accuracy_s.median is not None else None
-    return Grid(header, tuple(_cells(result) for result in ranking), winner.name if winner else None)
+    return TextTable(header, tuple(_cells(result) for result in ranking), winner.name if winner else None)
 
 
 def _cells(result: Result) -> tuple[Cell, ...]:
@@ -138,7 +138,7 @@ def rich_table(comparison: Comparison, console: "Console") -> "RenderableType":
     return Group(widest, *arrivals, Text(), *tail)
 
 
-def _stack(grid: Grid) -> Grid:
+def _stack(grid: TextTable) -> TextTable:
     """A grid with fewer and narrower columns, for cells of two lines."""
     metric = "test acc." if grid.header[1] == "test accuracy" else grid.header[1]
     header = ("design\ntime/step", f"{metric}\nreached", grid.header[2].replace(" ", "\n", 1))
@@ -153,10 +153,10 @@ def _stack(grid: Grid) -> Grid:
         )
         for design, accuracy, steps, time, time_to, energy_to, reached, memory, area in grid.rows
     )
-    return Grid((*header, "TIME TO\nACCURACY", "energy to\naccuracy", "memory\narea"), rows, grid.best)
+    return TextTable((*header, "TIME TO\nACCURACY", "energy to\naccuracy", "memory\narea"), rows, grid.best)
 
 
-def _rich_grid(grid: Grid, *, between: str) -> "RenderableType":
+def _rich_grid(grid: TextTable, *, between: str) -> "RenderableType":
     """A table whose cells are the value, `between` and the detail."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -181,7 +181,7 @@ def _rich_grid(grid: Grid, *, between: str) -> "RenderableType":
     return table
 
 
-def _rich_list(grid: Grid) -> "RenderableType":
+def _rich_list(grid: TextTable) -> "RenderableType":
     """The values of each design below one another, if the terminal is too narrow for a table."""
     from rich.console import Group
     from rich.table import Table
@@ -202,7 +202,7 @@ def _sensitivity(comparison: Comparison) -> Sequence[str]:
     return [] if comparison.sensitivity is None else ["", render_sensitivity(comparison.sensitivity)]
 
 
-def _notes(grid: Grid) -> Sequence[str]:
+def _notes(grid: TextTable) -> Sequence[str]:
     """Explanations of the notation that occurs in the table."""
     cells = [cell.line for row in grid.rows for cell in row[1:]]
     notes = []

@@ -12,7 +12,7 @@ from presilicon.rtl.generate import write_instrument
 from presilicon.rtl.mac_synthesis import MacSynthesis, MacTarget, mac_energy_pj, synthesize_mac, synthesize_units
 from presilicon.rtl.parameters import parse_parameters
 from presilicon.rtl.sources import core_parameters, output_blocks
-from presilicon.rtl.synthesis import CellArea, Timing, known_area, known_clock, synthesize
+from presilicon.rtl.synthesis import ChipResources, Timing, known_area, known_clock, synthesize
 from presilicon.rtl.tap import Signal, list_signals, tap_design
 from presilicon.rtl.testbench import run_testbench
 
@@ -20,7 +20,7 @@ __all__ = [
     "ArrayCircuit",
     "ArrayModel",
     "ArrayRun",
-    "CellArea",
+    "ChipResources",
     "Circuit",
     "MacSynthesis",
     "MacTarget",

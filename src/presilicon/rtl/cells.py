@@ -21,7 +21,7 @@ class Arc(Struct, frozen=True):
     fall_transition: tuple[float, ...]
 
 
-class Cell(Struct, frozen=True):
+class LibraryGate(Struct, frozen=True):
     """A gate with one output."""
 
     area_um2: float
@@ -57,7 +57,7 @@ class CellLibrary(Struct, frozen=True):
     volts: float
     slews_ns: tuple[float, ...]
     loads_pf: tuple[float, ...]
-    cells: dict[str, Cell]
+    cells: dict[str, LibraryGate]
     flip_flops: dict[str, FlipFlop]
 
     @property
@@ -98,7 +98,7 @@ def liberty_text(library: CellLibrary) -> str:
     return "\n".join([*head, *gates, *flops, "}", ""])
 
 
-def _gate(name: str, cell: Cell, library: CellLibrary) -> list[str]:
+def _gate(name: str, cell: LibraryGate, library: CellLibrary) -> list[str]:
     lines = [f"  cell ({name}) {{ area : {cell.area_um2};"]
     lines += [f"    pin ({pin}) {{ direction : input; capacitance : {pf}; }}" for pin, pf in cell.pins_pf.items()]
     lines.append(

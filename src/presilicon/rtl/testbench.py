@@ -21,7 +21,7 @@ GARBLED = 5
 """Refusal code of an image with a wrong checksum."""
 
 
-class Bench(NamedTuple):
+class TestVectors(NamedTuple):
     """Input and expected output of a testbench."""
 
     image: bytes
@@ -66,7 +66,7 @@ def example_firmware(hardware: Hardware) -> Firmware:
     return fw
 
 
-def make_bench(hardware: Hardware, seed: int = 0) -> Bench:
+def make_bench(hardware: Hardware, seed: int = 0) -> TestVectors:
     """Random vectors, with numbers at the ends, through the example firmware, and the output of the reference."""
     rng = np.random.default_rng(seed)
     image = compile_firmware(example_firmware(hardware), hardware)
@@ -96,9 +96,9 @@ def make_bench(hardware: Hardware, seed: int = 0) -> Bench:
         mask = (1 << hardware.word_bits) - 1
         blocks = engine.feed(words, last)
         numbers = [int(word) & mask for block in blocks for word in block.words]
-        return Bench(sent, words, last, taps, also, numbers, per_vector, per_vector)
+        return TestVectors(sent, words, last, taps, also, numbers, per_vector, per_vector)
     stream = list(_stream(engine, image, words, last, taps, also))
-    return Bench(sent, words, last, taps, also, stream, LENGTH * (per_vector + 2 * most), per_vector - 2)
+    return TestVectors(sent, words, last, taps, also, stream, LENGTH * (per_vector + 2 * most), per_vector - 2)
 
 
 def _stream(
@@ -148,7 +148,7 @@ def testbench_texts(hardware: Hardware, other_clock: Sequence[int], *, sources: 
     }
 
 
-def _bench_text(hardware: Hardware, bench: Bench, other_clock: Sequence[int]) -> str:
+def _bench_text(hardware: Hardware, bench: TestVectors, other_clock: Sequence[int]) -> str:
     vector = hardware.lanes * hardware.element_bits
     head = 2 + 7 + 1
     feed = _bare_bench(hardware, bench) if not hardware.flushes else _stream_bench(hardware, bench, other_clock)
@@ -163,7 +163,7 @@ def _bench_text(hardware: Hardware, bench: Bench, other_clock: Sequence[int]) ->
     )
 
 
-def _ends(hardware: Hardware, bench: Bench) -> str:
+def _ends(hardware: Hardware, bench: TestVectors) -> str:
     """Checks after the last vector: of the bare core's status, which the stream does not carry."""
     if hardware.flushes:
         return ""
@@ -174,7 +174,7 @@ def _ends(hardware: Hardware, bench: Bench) -> str:
     end"""
 
 
-def _stream_bench(hardware: Hardware, bench: Bench, other_clock: Sequence[int]) -> str:
+def _stream_bench(hardware: Hardware, bench: TestVectors, other_clock: Sequence[int]) -> str:
     vector = hardware.lanes * hardware.element_bits
     signals, ports, offer, rest = [], [], [], []
     for tap in range(hardware.taps):
@@ -207,7 +207,7 @@ def _stream_bench(hardware: Hardware, bench: Bench, other_clock: Sequence[int]) 
     )
 
 
-def _bare_bench(hardware: Hardware, bench: Bench) -> str:
+def _bare_bench(hardware: Hardware, bench: TestVectors) -> str:
     vector = hardware.lanes * hardware.element_bits
     return fill(
         "bare_bench.sv.in",

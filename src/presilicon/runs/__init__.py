@@ -13,7 +13,7 @@ from presilicon.runs.events import EventLog, parse_event, read_events, read_plai
 from presilicon.runs.export import EXPORT_FORMATS, export_run
 from presilicon.runs.older import present_comparison
 from presilicon.runs.provenance import commit, config_hash, identity_hash, versions
-from presilicon.runs.readings import StreamView, TapView, Watcher, describe_warning, starved, to_plain, watch_run
+from presilicon.runs.readings import EventReader, StreamView, TapView, describe_warning, starved, to_plain, watch_run
 from presilicon.runs.run import EVENTS_FILE, Run, RunRecord, create_run, resume_run
 from presilicon.runs.store import (
     Labels,
@@ -31,13 +31,13 @@ __all__ = [
     "EXPORT_FORMATS",
     "AppendLog",
     "EventLog",
+    "EventReader",
     "Labels",
     "Run",
     "RunRecord",
     "StoredRun",
     "StreamView",
     "TapView",
-    "Watcher",
     "commit",
     "config_hash",
     "create_run",

@@ -118,7 +118,7 @@ def starved(view: StreamView) -> str:
     )
 
 
-class Watcher:
+class EventReader:
     """Reads the events of a run as they are written."""
 
     def __init__(self, events: Path) -> None:
@@ -220,13 +220,13 @@ def describe_warning(event: InstrumentWarning) -> str:
     return f'tap "{event.tap}", {event.aggregation}: {event.message}'
 
 
-def watch_run(path: Path) -> Watcher:
+def watch_run(path: Path) -> EventReader:
     """Everything that the instruments of the run in a directory have shown so far."""
-    watcher = Watcher(path / EVENTS_FILE)
+    watcher = EventReader(path / EVENTS_FILE)
     watcher.update()
     return watcher
 
 
-def to_plain(watcher: Watcher) -> dict[str, Any]:
+def to_plain(watcher: EventReader) -> dict[str, Any]:
     """A snapshot as plain data, ready for JSON."""
     return {"schema": DOCUMENT_SCHEMA, "streams": [msgspec.to_builtins(view) for view in watcher.streams.values()]}

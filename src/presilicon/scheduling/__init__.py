@@ -18,7 +18,7 @@ from presilicon.scheduling.fpga_kernels import (
 )
 from presilicon.scheduling.goals import Goal, Objective, Progress, sound_bound
 from presilicon.scheduling.graphs import Graph, GraphOp, joined, parse_graph, read_graph
-from presilicon.scheduling.kernel_estimates import Board, Estimate, estimate
+from presilicon.scheduling.kernel_estimates import Estimate, FpgaBoard, estimate
 from presilicon.scheduling.kernel_ops import SHAPES, KernelConfig, make_input
 from presilicon.scheduling.op_kinds import kind_named, kind_of, size_class
 from presilicon.scheduling.problems import Costs, OpEstimate, alone, build_problem
@@ -30,7 +30,7 @@ from presilicon.scheduling.solvers.heft import heft as schedule_heft
 if TYPE_CHECKING:
     from presilicon.scheduling.runtime.devices import DeviceLostError, DeviceTensor, OpDevice, TorchDevice, open_device
     from presilicon.scheduling.runtime.executor import Executor, Ran
-    from presilicon.scheduling.runtime.meters import Meter, check_watts, find_meter
+    from presilicon.scheduling.runtime.meters import PowerMeter, check_watts, find_meter
     from presilicon.scheduling.runtime.nvml import Nvml
     from presilicon.scheduling.runtime.opencl.boards import BoardInfo, list_boards
     from presilicon.scheduling.runtime.opencl.ranking import Ranking, rank
@@ -46,7 +46,6 @@ __all__ = [
     "SHAPES",
     "TIME_LIMIT_S",
     "TUNED_OPS",
-    "Board",
     "BoardInfo",
     "Costs",
     "DeadlockError",
@@ -55,17 +54,18 @@ __all__ = [
     "Estimate",
     "Executor",
     "Fmax",
+    "FpgaBoard",
     "Goal",
     "Graph",
     "GraphOp",
     "HybridTensor",
     "KernelConfig",
-    "Meter",
     "Nvml",
     "Objective",
     "OpDevice",
     "OpEstimate",
     "Plausibility",
+    "PowerMeter",
     "Progress",
     "Ran",
     "Ranked",

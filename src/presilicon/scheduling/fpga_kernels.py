@@ -17,7 +17,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from presilicon.base import ConfigError
-from presilicon.scheduling.kernel_estimates import Board, Estimate, estimate
+from presilicon.scheduling.kernel_estimates import Estimate, FpgaBoard, estimate
 from presilicon.scheduling.kernel_ops import Input, KernelConfig
 
 CLOSE = 0.10
@@ -132,7 +132,7 @@ def explore(
     fmax: Fmax,
     space: Space | None = None,
     *,
-    board: Board | None = None,
+    board: FpgaBoard | None = None,
     top: int = 5,
     monotone: bool = True,
 ) -> Exploration:
@@ -146,7 +146,7 @@ def explore(
         ConfigError: nothing in the space fits.
     """
     space = Space() if space is None else space
-    board = Board() if board is None else board
+    board = FpgaBoard() if board is None else board
     space.check()
     board.check()
     known_fmax: dict[tuple[int, int, int], float | None] = {}
@@ -209,7 +209,7 @@ def explore(
     )
 
 
-def _rate(op: Input, config: KernelConfig, fmax_mhz: float, board: Board) -> _Rated | None:
+def _rate(op: Input, config: KernelConfig, fmax_mhz: float, board: FpgaBoard) -> _Rated | None:
     """A configuration with its estimate and indicator; None if it does not fit on the board."""
     found = estimate(op, config, fmax_mhz, board)
     if found.excess(board) is not None:

@@ -21,14 +21,14 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from presilicon.base import ConfigError
-from presilicon.scheduling.kernel_ops import Input, KernelConfig, Product
+from presilicon.scheduling.kernel_ops import Input, KernelConfig, KernelProduct
 
 WORD_BYTES = 4
 NO_DSP = ("MaxPool", "Transpose")
 """Kinds that compare or move only; in the others a lane is a float32 multiplier, adder or both: one DSP block."""
 
 
-class Board(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FpgaBoard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a kernel has to fit on; by default a Stratix 10 GX 2500 with the memory of the GPU-FPGA publication."""
 
     dsps: int = 5011
@@ -66,7 +66,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
         """What the time is spent on."""
         return "compute" if self.compute_s >= self.dram_s else "memory"
 
-    def excess(self, board: Board) -> str | None:
+    def excess(self, board: FpgaBoard) -> str | None:
         """What a kernel needs more of than the board has; None if it fits."""
         for needed, there, name in (
             (self.dsps, board.dsps, "DSP blocks"),
@@ -84,7 +84,7 @@ class _Block(NamedTuple):
     columns: int
 
 
-def estimate(op: Input, config: KernelConfig, fmax_mhz: float, board: Board) -> Estimate:
+def estimate(op: Input, config: KernelConfig, fmax_mhz: float, board: FpgaBoard) -> Estimate:
     """Resources and least time of a configuration for an op, whether it fits on the board or not.
 
     >>> from presilicon.scheduling.kernel_ops import make_input
@@ -115,7 +115,7 @@ def tile_sides(work_group: int) -> tuple[int, int]:
     return rows, work_group // rows
 
 
-def _blocks(product: Product, config: KernelConfig, board: Board) -> list[_Block]:
+def _blocks(product: KernelProduct, config: KernelConfig, board: FpgaBoard) -> list[_Block]:
     """The largest blocks whose buffers fit, for each number of rows; one tile if none does."""
     tile_rows, tile_columns = tile_sides(config.work_group)
     rows, columns = tile_rows, tile_columns
@@ -133,7 +133,7 @@ def _blocks(product: Product, config: KernelConfig, board: Board) -> list[_Block
     return blocks or [_Block(tile_rows, tile_columns)]
 
 
-def _ram_blocks(config: KernelConfig, block: _Block, board: Board) -> int:
+def _ram_blocks(config: KernelConfig, block: _Block, board: FpgaBoard) -> int:
     """RAM blocks of the sums and of both double buffers: a bank per word that a cycle reads, in every compute unit."""
     tile_columns = tile_sides(config.work_group)[1]
     wide = min(config.simd, tile_columns)
@@ -149,7 +149,9 @@ def _ram_blocks(config: KernelConfig, block: _Block, board: Board) -> int:
     return config.compute_units * (left + right + sums)
 
 
-def _product(product: Product, config: KernelConfig, block: _Block, fmax_mhz: float, board: Board) -> Estimate:
+def _product(
+    product: KernelProduct, config: KernelConfig, block: _Block, fmax_mhz: float, board: FpgaBoard
+) -> Estimate:
     tile_rows, tile_columns = tile_sides(config.work_group)
     rounds = sum(
         rows * columns * ceil(high * wide / config.compute_units)
@@ -170,7 +172,7 @@ def _tiles(side: int, block: int, tile: int) -> list[tuple[int, int]]:
 
 
 def _timed(
-    dsps: int, ram: int, block: tuple[int, int] | None, cycles: int, words: int, fmax_mhz: float, board: Board
+    dsps: int, ram: int, block: tuple[int, int] | None, cycles: int, words: int, fmax_mhz: float, board: FpgaBoard
 ) -> Estimate:
     moved = words * WORD_BYTES
     return Estimate(

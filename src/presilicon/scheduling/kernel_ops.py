@@ -34,7 +34,7 @@ SHAPES: dict[str, tuple[str, tuple[int, ...]]] = {
 """Op kinds: meaning of their shape, and an example of medium size. The work is the product of the sides."""
 
 
-class Product(NamedTuple):
+class KernelProduct(NamedTuple):
     """A matrix product and the words of its operands in memory."""
 
     rows: int
@@ -57,21 +57,21 @@ class Input(NamedTuple):
         return prod(self.sides)
 
     @property
-    def product(self) -> Product | None:
+    def product(self) -> KernelProduct | None:
         """The matrix product that the op is, strides of convolutions taken as 1; None for other ops."""
         if self.kind == "MatMul":
             rows, reduction, columns = self.sides
-            return Product(rows, reduction, columns, rows * reduction, reduction * columns)
+            return KernelProduct(rows, reduction, columns, rows * reduction, reduction * columns)
         if not self.kind.startswith("Conv2D"):
             return None
         batch, channels, height, width, filters, *window = self.sides
         results, weights = batch * height * width, channels * filters * prod(window)
         image = batch * (height + window[0] - 1) * (width + window[1] - 1)
         if self.kind == "Conv2DBackpropInput":
-            return Product(results, filters * prod(window), channels, image * filters, weights)
+            return KernelProduct(results, filters * prod(window), channels, image * filters, weights)
         if self.kind == "Conv2DBackpropFilter":
-            return Product(channels * prod(window), results, filters, image * channels, results * filters)
-        return Product(results, channels * prod(window), filters, image * channels, weights)
+            return KernelProduct(channels * prod(window), results, filters, image * channels, results * filters)
+        return KernelProduct(results, channels * prod(window), filters, image * channels, weights)
 
     @property
     def longest_loop(self) -> int:

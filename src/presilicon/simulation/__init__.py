@@ -14,8 +14,8 @@ from presilicon.simulation.foreign.exports import write_chakra, write_topology
 from presilicon.simulation.foreign.files import read_times
 from presilicon.simulation.foreign.matching import MatchedTimes, match_times, put_times
 from presilicon.simulation.mapping.nest import (
-    Hardware,
     Loop,
+    MappedArray,
     Mapping,
     Precision,
     Store,
@@ -28,9 +28,9 @@ from presilicon.simulation.roofline.attention import FusedAttention, find_attent
 from presilicon.simulation.roofline.efficiency import (
     TABLE_SCHEMA,
     Activities,
-    Activity,
     Efficiency,
     KernelGroup,
+    KernelLoad,
     KernelRate,
     MeasuredLayers,
     MeasuredPowers,
@@ -38,7 +38,7 @@ from presilicon.simulation.roofline.efficiency import (
     load_efficiency,
 )
 from presilicon.simulation.roofline.features import Features, features_of_bias
-from presilicon.simulation.roofline.kernels import Kernel, cast_of
+from presilicon.simulation.roofline.kernels import OpKernel, cast_of
 from presilicon.simulation.roofline.machine import (
     ACTIVITIES,
     ChipEnergy,
@@ -48,7 +48,7 @@ from presilicon.simulation.roofline.machine import (
     RooflineMachine,
 )
 from presilicon.simulation.roofline.merging import image_layout, launched_kernels
-from presilicon.simulation.roofline.pricing import Span, activity_of, busy_seconds, kernel_limit, kernel_seconds
+from presilicon.simulation.roofline.pricing import KernelSpan, activity_of, busy_seconds, kernel_limit, kernel_seconds
 from presilicon.simulation.sparsity.description import Sparsity, parse_pattern
 from presilicon.simulation.step import simulate, simulate_gemm
 from presilicon.simulation.systolic.cycles import ArrayCycles, gemm_cycles, transposer_cycles
@@ -68,7 +68,6 @@ __all__ = [
     "LANES",
     "TABLE_SCHEMA",
     "Activities",
-    "Activity",
     "ArrayCycles",
     "CaterpillarMachine",
     "ChipEnergy",
@@ -81,24 +80,25 @@ __all__ = [
     "Features",
     "FittedDesign",
     "FusedAttention",
-    "Hardware",
     "HostTimes",
-    "Kernel",
     "KernelGroup",
+    "KernelLoad",
     "KernelRate",
+    "KernelSpan",
     "Loop",
+    "MappedArray",
     "Mapping",
     "MatchedTimes",
     "MatrixRate",
     "MeasuredLayers",
     "MeasuredPowers",
     "Memory",
+    "OpKernel",
     "Peaks",
     "Precision",
     "Provenance",
     "Reduction",
     "RooflineMachine",
-    "Span",
     "Sparsity",
     "Store",
     "SystolicMachine",

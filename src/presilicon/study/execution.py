@@ -28,8 +28,8 @@ from presilicon.records import (
 )
 from presilicon.scheduling import (
     Graph,
-    Meter,
     OpEstimate,
+    PowerMeter,
     Progress,
     Ran,
     build_problem,
@@ -368,7 +368,7 @@ def _same_mode(task: Task, mode: Mode) -> Mode:
     return next(each for each in task.modes if (each.device, each.units, each.clock) == wanted)
 
 
-def _meter_under_cap(cap_w: float | None, problem: Problem, watts: float | None) -> Meter | None:
+def _meter_under_cap(cap_w: float | None, problem: Problem, watts: float | None) -> PowerMeter | None:
     """The sensor of a system under a cap: NVML for CUDA devices, else RAPL; None if nothing can be read."""
     if cap_w is None:
         return None

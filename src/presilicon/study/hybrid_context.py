@@ -21,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from presilicon.base import ConfigError
 from presilicon.records import Executed, Execution, Pool, Problem, Schedule, UncoveredOp
-from presilicon.scheduling import Executor, Meter, Nvml, OpDevice, Ran, Session, Solution, open_device
+from presilicon.scheduling import Executor, Nvml, OpDevice, PowerMeter, Ran, Session, Solution, open_device
 from presilicon.study.scheduling import Scheduled
 from presilicon.workloads import DeviceOps
 
@@ -47,7 +47,7 @@ class Hybrid:
         takeover: bool = True,
         mirror: bool = False,
         cap_w: float | None = None,
-        meter: Meter | None = None,
+        meter: PowerMeter | None = None,
         set_clock: Callable[[str, float], None] | None = None,
     ) -> None:
         self.model, self.problem, self.schedule, self.reference = model, problem, schedule, reference
@@ -187,7 +187,7 @@ def gpu_clocks(pools: Sequence[Pool]) -> GpuClocks:
     return GpuClocks(cards)
 
 
-def _power_reader(meter: Meter) -> Callable[[], float]:
+def _power_reader(meter: PowerMeter) -> Callable[[], float]:
     """Power now: read, derived from the energy counter since the last reading, or as given."""
     if meter.power_w is not None:
         return meter.power_w

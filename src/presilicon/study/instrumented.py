@@ -15,7 +15,7 @@ from presilicon.instrument import (
     Agreement,
     Commands,
     CommandSource,
-    Engine,
+    InstrumentEngine,
     Repeated,
     Resumed,
     TrainingInstrument,
@@ -43,7 +43,7 @@ def instrument_of(
     emit: Callable[[InstrumentEvent], None],
     *,
     name: str,
-    engine: Engine | None = None,
+    engine: InstrumentEngine | None = None,
     commands: Callable[[str], CommandSource] | None = None,
 ) -> TrainingInstrument:
     """The observer and hook for `train`; `name` is that of the training, for its stream file."""
@@ -105,7 +105,7 @@ def train_watched(
     emit: Callable[[InstrumentEvent], None] = lambda event: None,
     step_s: float | None = None,
     directory: Path | None = None,
-    engine: Engine | None = None,
+    engine: InstrumentEngine | None = None,
     commands: Callable[[str], CommandSource] | None = None,
     links: Sequence[Any] = (),
     **options: Any,
@@ -142,7 +142,7 @@ def compare_with_stream(
     seed: int = 0,
     device: str = "cpu",
     step_s: float | None = None,
-    engine: Engine | None = None,
+    engine: InstrumentEngine | None = None,
 ) -> Agreement:
     """Compare a recorded stream with a fresh emulation of its training, with the same commands.
 

@@ -14,7 +14,7 @@ from presilicon.workloads.registry import load_workload, workload_names
 from presilicon.workloads.settings.metric import Metric
 from presilicon.workloads.settings.metrics import load_metric
 from presilicon.workloads.settings.optimizers import OPTIMIZERS, read_optimizer, with_learning_rate
-from presilicon.workloads.settings.schedule import Schedule
+from presilicon.workloads.settings.schedule import LearningRateSchedule
 from presilicon.workloads.user import files_of, load_file, workload_errors
 from presilicon.workloads.workload import Workload, adamw, sgd
 
@@ -56,12 +56,12 @@ __all__ = [
     "DeviceOps",
     "Generators",
     "Layers",
+    "LearningRateSchedule",
     "Metric",
     "Origin",
     "PrivateRandom",
     "Reversible",
     "Rows",
-    "Schedule",
     "Slot",
     "Splits",
     "Stream",

@@ -40,14 +40,14 @@ SUBSET_TRAIN, SUBSET_TEST = 1200, 200
 """Images per class in the subset, the first ones of each file."""
 
 
-class Part(NamedTuple):
+class FashionSplit(NamedTuple):
     """Images as (examples, 28, 28) bytes, and their classes."""
 
     images: NDArray[uint8]
     labels: NDArray[uint8]
 
 
-Parts = tuple[Part, Part, Part]
+Parts = tuple[FashionSplit, FashionSplit, FashionSplit]
 """Training, validation and test."""
 
 
@@ -86,7 +86,7 @@ def load_fashion(image: bool, full: bool) -> Splits:
     mean = float(pixels.sum()) / pixels.size
     deviation = (float((pixels * pixels).sum()) / pixels.size - mean * mean) ** 0.5
 
-    def pair(part: Part) -> tuple[torch.Tensor, torch.Tensor]:
+    def pair(part: FashionSplit) -> tuple[torch.Tensor, torch.Tensor]:
         inputs = (torch.tensor(part.images, dtype=torch.float32) - mean) / deviation
         return inputs.reshape((-1, 1, 28, 28) if image else (-1, 784)), torch.tensor(part.labels, dtype=torch.int64)
 
@@ -97,7 +97,7 @@ def read_subset() -> Parts:
     """The splits in the package."""
     packed = (resources.files(__package__) / "data" / "fashion-mnist-16000.npy.xz").read_bytes()
     file = io.BytesIO(lzma.decompress(packed))
-    train, validation, test = (Part(np.load(file), np.load(file)) for _ in range(3))
+    train, validation, test = (FashionSplit(np.load(file), np.load(file)) for _ in range(3))
     return train, validation, test
 
 
@@ -106,8 +106,8 @@ def read_full(folder: Path) -> Parts:
     images, labels = _read(folder, "train-images-idx3-ubyte"), _read(folder, "train-labels-idx1-ubyte")
     held = np.sort(np.concatenate([_of_class(labels, number)[-VALIDATION:] for number in range(CLASSES)]))
     rest = np.setdiff1d(np.arange(len(labels)), held)
-    test = Part(_read(folder, "t10k-images-idx3-ubyte"), _read(folder, "t10k-labels-idx1-ubyte"))
-    return Part(images[rest], labels[rest]), Part(images[held], labels[held]), test
+    test = FashionSplit(_read(folder, "t10k-images-idx3-ubyte"), _read(folder, "t10k-labels-idx1-ubyte"))
+    return FashionSplit(images[rest], labels[rest]), FashionSplit(images[held], labels[held]), test
 
 
 def subset_of(parts: Parts) -> Parts:
@@ -116,9 +116,9 @@ def subset_of(parts: Parts) -> Parts:
     return _first(train, SUBSET_TRAIN), _first(validation, VALIDATION), _first(test, SUBSET_TEST)
 
 
-def _first(part: Part, count: int) -> Part:
+def _first(part: FashionSplit, count: int) -> FashionSplit:
     indices = np.concatenate([_of_class(part.labels, number)[:count] for number in range(CLASSES)])
-    return Part(part.images[indices], part.labels[indices])
+    return FashionSplit(part.images[indices], part.labels[indices])
 
 
 def _of_class(labels: NDArray[uint8], number: int) -> NDArray[intp]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from presilicon.base import ConfigError, Content, content_of, derive_seed, located
 from presilicon.workloads.reading.splits import Splits
 from presilicon.workloads.settings.metric import Metric
-from presilicon.workloads.settings.schedule import Schedule
+from presilicon.workloads.settings.schedule import LearningRateSchedule
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -91,7 +91,7 @@ class Workload:
     loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
     """Computes a scalar from the model's output and the targets."""
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = sgd
-    schedule: Schedule | str | None = None
+    schedule: LearningRateSchedule | str | None = None
     """Learning-rate schedule, such as `"cosine(warmup=100)"`; without one the rate stays as it is."""
     clip_norm: float | None = None
     """Limit for the norm of all gradients together, after unscaling; larger gradients are scaled down."""
@@ -131,8 +131,8 @@ class Workload:
             )
         if isinstance(self.schedule, str):
             with located(where):
-                object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
-        elif not isinstance(self.schedule, Schedule | None):
+                object.__setattr__(self, "schedule", LearningRateSchedule.parse(self.schedule))
+        elif not isinstance(self.schedule, LearningRateSchedule | None):
             raise ConfigError(f"{where}: schedule must be a Schedule or its text, not {type(self.schedule).__name__}")
         if not isinstance(self.metric, Metric | None):
             raise ConfigError(f"{where}: metric must be a Metric, not {type(self.metric).__name__}")
@@ -207,7 +207,7 @@ class Workload:
         >>> workload.rate_factor(samples=500, samples_per_update=10)
         0.5
         """
-        if not isinstance(self.schedule, Schedule):
+        if not isinstance(self.schedule, LearningRateSchedule):
             return 1.0
         return self.schedule.factor(samples / self.batch_size, self.max_steps) * self.schedule.scale(samples_per_update)
 
@@ -225,7 +225,7 @@ class Workload:
             batch_size=size,
             max_steps=ceil(self.max_steps * ratio),
             evaluate_every=ceil(self.evaluate_every * ratio),
-            schedule=self.schedule.stretched(ratio) if isinstance(self.schedule, Schedule) else None,
+            schedule=self.schedule.stretched(ratio) if isinstance(self.schedule, LearningRateSchedule) else None,
         )
 
     def batch(self, size: int) -> tuple[Any, Any]:
@@ -288,7 +288,7 @@ _FUNCTIONS = ("model", "data", "augment", "loss", "optimizer", "accuracy", "metr
 
 
 def _plain(value: object, name: str) -> object:
-    if isinstance(value, Schedule):
+    if isinstance(value, LearningRateSchedule):
         return str(value)
     if isinstance(value, Metric):
         return {field.name: _plain(getattr(value, field.name), f"{name}.{field.name}") for field in fields(value)}

@@ -10,7 +10,7 @@ import numpy as np
 
 from presilicon.designs import ALU_FUNCTIONS, BLOCKS, REDUCE_FUNCTIONS, Hardware
 from presilicon.formats import parse
-from presilicon.instrument import Engine, Firmware, Image, compile_firmware
+from presilicon.instrument import Firmware, Image, InstrumentEngine, compile_firmware
 from presilicon.instrument.firmware.instructions import CONDITIONS
 from presilicon.instrument.model.words import CLASSES, values_of, word_limits
 
@@ -172,7 +172,7 @@ def random_vectors(rng: np.random.Generator, hardware: Hardware, count: int) -> 
     return words, np.stack([inner, outer], axis=1)
 
 
-def differences(case: "Case", one: Engine, other: Engine) -> list[str]:
+def differences(case: "Case", one: InstrumentEngine, other: InstrumentEngine) -> list[str]:
     """What two engines do differently on a case, frame by frame; nothing where they agree."""
     for engine in (one, other):
         engine.load(case.images[0])

@@ -7,7 +7,15 @@ import pytest
 from presilicon.base import ConfigError, RunFailedError
 from presilicon.rtl import synthesis
 from presilicon.rtl.sources import module_files
-from presilicon.rtl.synthesis import CellArea, Placing, area_name, estimate_clock, known_area, known_clock, synthesize
+from presilicon.rtl.synthesis import (
+    ChipResources,
+    Placing,
+    area_name,
+    estimate_clock,
+    known_area,
+    known_clock,
+    synthesize,
+)
 from presilicon_evidence.reproductions.instrument_area import every_part
 
 SHIPPED = synthesis.shipped()
@@ -19,7 +27,7 @@ def empty_cache(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(synthesis, "shipped", dict)
 
 
-def fixed(lanes: int, word: int) -> CellArea:
+def fixed(lanes: int, word: int) -> ChipResources:
     return synthesize("presilicon_fixed_accumulate", {"LANES": lanes, "WORD": word})
 
 

@@ -14,7 +14,7 @@ from presilicon.simulation.mapping.tiles import (
     Buffer,
     ElementBytes,
     Fabric,
-    Task,
+    MappingTask,
     TilePrice,
     find_tiles,
     least_traffic,
@@ -24,19 +24,19 @@ OBJECTIVES = ["time", "energy", "product"]
 CYCLES, RELOAD = 50.0, 13.0
 
 
-def some_task(draw: random.Random, stream: int, most: int = 6) -> tuple[Task, tuple[int, ...]]:
+def some_task(draw: random.Random, stream: int, most: int = 6) -> tuple[MappingTask, tuple[int, ...]]:
     sizes = [draw.randint(1, most) for _ in range(3)]
     steps = [draw.randint(1, 3) for _ in range(3)]
     steps[stream] = 1
     folds = tuple(1 if dim == stream else ceil(sizes[dim] / steps[dim]) for dim in range(3))
     held = ElementBytes(*(draw.choice([1.0, 2.0, 4.0]) for _ in range(3)))
-    task = Task(
+    task = MappingTask(
         gemm=Gemm(*sizes), held=held, streamed=held, folds=folds, cycles=CYCLES, reload_cycles=RELOAD, fixed_j=7.0
     )
     return task, tuple(steps)
 
 
-def goal_by_walking(task: Task, fabric: Fabric, tile: tuple[int, ...], objective: str) -> float:
+def goal_by_walking(task: MappingTask, fabric: Fabric, tile: tuple[int, ...], objective: str) -> float:
     """The best of all orders of the loops around one tile."""
     gemm, buffer = task.gemm, fabric.buffers[0]
     sizes, totals = (gemm.m, gemm.k, gemm.n), task.held.totals(task.gemm)
@@ -101,7 +101,7 @@ def some_fabric(draw: random.Random, steps: tuple[int, ...], stream: int) -> Fab
     return Fabric(steps=steps, stream=stream, buffers=buffers, dram_bytes_per_cycle=2.0, dram_byte_j=9.0)
 
 
-def walked_traffic(task: Task, fabric: Fabric, found: TilePrice, order: tuple[int, ...]) -> dict[str, float]:
+def walked_traffic(task: MappingTask, fabric: Fabric, found: TilePrice, order: tuple[int, ...]) -> dict[str, float]:
     """Bytes of two memories, without those of DRAM; `order` is that of the loops that `found` leaves open."""
     gemm = task.gemm
     levels = []
@@ -199,7 +199,7 @@ def test_the_bound_is_that_of_all_tilings() -> None:
 def test_a_fold_stays_while_its_stream_passes_in_pieces() -> None:
     # One fold of B per tile: pieces of A stream past it, however small the buffer is.
     one = ElementBytes(1, 1, 1)
-    task = Task(gemm=Gemm(1000, 8, 8), held=one, streamed=one, folds=(1, 2, 2), cycles=1e6, reload_cycles=500)
+    task = MappingTask(gemm=Gemm(1000, 8, 8), held=one, streamed=one, folds=(1, 2, 2), cycles=1e6, reload_cycles=500)
     buffer = Buffer(name="sram", level=0, holds=(0, 1, 2), usable_bytes=100)
     found = find_tiles(task, Fabric(steps=(1, 4, 4), stream=0, buffers=(buffer,)))
     assert found.loads == 1
@@ -214,7 +214,7 @@ def test_the_products_of_a_batch_are_mapped_one_by_one() -> None:
     buffer = Buffer(name="sram", level=0, holds=(0, 1, 2), usable_bytes=4000)
     fabric = Fabric(steps=(1, 8, 8), stream=0, buffers=(buffer,), dram_byte_j=1.0)
     common = {"held": one, "streamed": one, "folds": (1, 8, 8), "cycles": 1.0, "reload_cycles": 1.0}
-    single, many = (Task(gemm=Gemm(64, 64, 64, count=count), **common) for count in (1, 5))
+    single, many = (MappingTask(gemm=Gemm(64, 64, 64, count=count), **common) for count in (1, 5))
     first, second = find_tiles(single, fabric), find_tiles(many, fabric)
     assert first.tiles == second.tiles
     assert sum(second.dram_bytes(many)) == 5 * sum(first.dram_bytes(single))
@@ -222,7 +222,9 @@ def test_the_products_of_a_batch_are_mapped_one_by_one() -> None:
 
 def test_a_dimension_of_very_many_tiles_is_thinned_out_and_still_tiled() -> None:
     one, side = ElementBytes(1, 1, 1), 1 << 20
-    task = Task(gemm=Gemm(side, side, side), held=one, streamed=one, folds=(1, side, side), cycles=1, reload_cycles=0)
+    task = MappingTask(
+        gemm=Gemm(side, side, side), held=one, streamed=one, folds=(1, side, side), cycles=1, reload_cycles=0
+    )
     buffer = Buffer(name="sram", level=0, holds=(0, 1, 2), usable_bytes=3000)
     found = find_tiles(task, Fabric(steps=(1, 1, 1), stream=0, buffers=(buffer,), dram_byte_j=1.0), "energy")
     assert found.occupied(task) <= 3000

@@ -13,12 +13,12 @@ from presilicon.cards.suite import suite
 from presilicon.designs import RooflineMachine, load_design
 from presilicon.simulation import (
     Activities,
-    Activity,
     Efficiency,
     Features,
-    Kernel,
+    KernelLoad,
     KernelRate,
     MeasuredLayers,
+    OpKernel,
     Peaks,
     activity_of,
     busy_seconds,
@@ -43,7 +43,7 @@ def forward(index: int, time_us: float = 9.0, power_w: float | None = None) -> L
     return LayerTime(layer=index, precision="bf16", phase="forward", time_us=time_us, power_w=power_w)
 
 
-def kernels_of(layers: list[Layer], index: int) -> list[Kernel]:
+def kernels_of(layers: list[Layer], index: int) -> list[OpKernel]:
     [(_, kernels)] = measured_kernels(layers, [forward(index)], chip())
     return kernels
 
@@ -172,7 +172,7 @@ def test_powers_of_kernels_that_are_alike_are_learned_and_no_others() -> None:
     points = energies.powers.points
     plain = float(Activities(points).likeness([points[3]])[0] @ energies.powers.weights)
     assert Efficiency(table).power_factor(points[3]) == pytest.approx(math.exp(plain))
-    unknown = Activity(("no class", "no format", "no operator", "no pass", ""), 0.0, 0.0)
+    unknown = KernelLoad(("no class", "no format", "no operator", "no pass", ""), 0.0, 0.0)
     assert Efficiency(table).power_factor(unknown) == pytest.approx(1, abs=0.1)
     assert Efficiency().power_factor(unknown) == 1
 

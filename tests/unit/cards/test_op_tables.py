@@ -7,7 +7,7 @@ import pytest
 from presilicon.base import ConfigError, MissingToolError
 from presilicon.cards import characterize, op_tables, to_table
 from presilicon.designs import load_characterization, load_system
-from presilicon.scheduling import Meter
+from presilicon.scheduling import PowerMeter
 from presilicon.scheduling.accounting import cost
 from presilicon.scheduling.baselines import reference_only
 from presilicon.scheduling.checker import check
@@ -68,7 +68,7 @@ def test_power_is_read_while_an_op_is_repeated(monkeypatch: pytest.MonkeyPatch) 
         return now[0]
 
     monkeypatch.setattr(op_tables.time, "perf_counter", tick)
-    meter = Meter("a test", lambda: now[0] * 50.0, lambda: 80.0)
+    meter = PowerMeter("a test", lambda: now[0] * 50.0, lambda: 80.0)
     monkeypatch.setattr(op_tables, "find_meter", lambda device, watts: meter)
     found = characterize("digits-mlp", repeats=1)
     assert "power by a test" in found.source

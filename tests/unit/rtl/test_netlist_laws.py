@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from presilicon.rtl.cells import Arc, Cell, CellLibrary, FlipFlop
+from presilicon.rtl.cells import Arc, CellLibrary, FlipFlop, LibraryGate
 from presilicon.rtl.netlist import (
     INPUT_SLEW_NS,
     OUTPUT_LOAD_PF,
@@ -30,8 +30,8 @@ def arc(rise: float, fall: float, per_pf: float, per_slew: float, edge: float) -
     return Arc("positive_unate", table(rise, per_pf, per_slew), table(fall, per_pf, per_slew), edges, edges)
 
 
-def cell(function: str, pf: dict[str, float], energy_fj: float, *arcs: Arc) -> Cell:
-    return Cell(1.0, "Y", function, pf, energy_fj, dict(zip(pf, arcs, strict=True)))
+def cell(function: str, pf: dict[str, float], energy_fj: float, *arcs: Arc) -> LibraryGate:
+    return LibraryGate(1.0, "Y", function, pf, energy_fj, dict(zip(pf, arcs, strict=True)))
 
 
 LIBRARY = CellLibrary(

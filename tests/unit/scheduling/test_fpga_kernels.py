@@ -8,7 +8,7 @@ import pytest
 
 from presilicon.base import ConfigError
 from presilicon.scheduling.fpga_kernels import Space, explore, latency_indicator, synthetic_fmax, table_fmax
-from presilicon.scheduling.kernel_estimates import Board, estimate
+from presilicon.scheduling.kernel_estimates import FpgaBoard, estimate
 from presilicon.scheduling.kernel_ops import SHAPES, KernelConfig, make_input
 
 FACTS = json.loads((files("presilicon_evidence.reproductions") / "data" / "hybrid.json").read_text())
@@ -65,7 +65,7 @@ def test_bisection_asks_for_few_clocks_and_misses_nothing() -> None:
 
 @pytest.mark.parametrize("kind", SHAPES)
 def test_no_kernel_that_fits_is_estimated_to_be_faster_than_the_recommended_one(kind: str) -> None:
-    op, law, board = make_input(kind, SHAPES[kind][1]), synthetic_fmax(), Board(dsps=700, ram_blocks=900)
+    op, law, board = make_input(kind, SHAPES[kind][1]), synthetic_fmax(), FpgaBoard(dsps=700, ram_blocks=900)
     space = Space(simd=(1, 4, 16), work_groups=(32, 256), unrolls=(1, 3, 9, 50, 200))
     axes = (getattr(space, name) for name in space.__struct_fields__)
     rates = (
@@ -88,7 +88,7 @@ def test_the_indicator_prefers_the_least_parallel_kernel_and_the_estimate_does_n
 
 def test_a_kernel_that_does_not_fit_the_board_is_not_recommended() -> None:
     op = make_input("MatMul", (2048, 1024, 1024))
-    for small in (Board(dsps=100), Board(ram_blocks=300)):
+    for small in (FpgaBoard(dsps=100), FpgaBoard(ram_blocks=300)):
         found = explore(op, lambda *_: 300.0, board=small)
         assert all(each.estimate.excess(small) is None for each in found.best)
         assert found.infeasible > explore(op, lambda *_: 300.0).infeasible
@@ -97,7 +97,7 @@ def test_a_kernel_that_does_not_fit_the_board_is_not_recommended() -> None:
 def test_of_two_near_clocks_of_one_work_group_the_faster_is_kept() -> None:
     rows = {(1, 1, 1): 308.0, (1, 1, 2): 280.0, (1, 1, 4): 300.0}
     op = make_input("BiasAddGrad", (64, 64))
-    wide = Board(memory_gb_s=1e6)
+    wide = FpgaBoard(memory_gb_s=1e6)
     found = explore(op, table_fmax(rows), Space(work_groups=(16,)), board=wide, monotone=False)
     assert [each.config.unroll for each in found.best] == [4]
     rows[1, 1, 2] = 269.0  # 10.3% below 300
@@ -121,7 +121,7 @@ def test_every_kind_can_be_explored(kind: str) -> None:
         (lambda: explore(make_input("Mul", (64, 64)), lambda *_: None), ["no configuration of Mul 64x64"]),
         (lambda: explore(make_input("Mul", (64,)), synthetic_fmax(), Space(simd=())), ["simd"]),
         (lambda: explore(make_input("Mul", (64,)), synthetic_fmax(), Space(unrolls=(2, 1))), ["unrolls must increase"]),
-        (lambda: explore(make_input("Mul", (64,)), synthetic_fmax(), board=Board(memory_gb_s=0)), ["memory_gb_s"]),
+        (lambda: explore(make_input("Mul", (64,)), synthetic_fmax(), board=FpgaBoard(memory_gb_s=0)), ["memory_gb_s"]),
     ],
 )
 def test_wrong_requests_are_named(call, words: list[str]) -> None:

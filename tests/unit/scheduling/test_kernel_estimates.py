@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from presilicon.base import ConfigError
-from presilicon.scheduling.kernel_estimates import Board, Estimate, estimate, tile_sides
+from presilicon.scheduling.kernel_estimates import Estimate, FpgaBoard, estimate, tile_sides
 from presilicon.scheduling.kernel_ops import KernelConfig, make_input
 
 FACTS = json.loads((files("presilicon_evidence.reproductions") / "data" / "hybrid.json").read_text())
@@ -45,7 +45,7 @@ def play_product(rows: int, loop: int, columns: int, config: KernelConfig, block
 @pytest.mark.parametrize("shape", [(8, 6, 8), (7, 5, 9), (1, 12, 10), (13, 1, 3)])
 @pytest.mark.parametrize("ram_blocks", [4, 60, 4000])
 def test_cycles_and_traffic_of_products_are_those_of_a_kernel_played_through(shape, ram_blocks: int) -> None:
-    board = Board(ram_blocks=ram_blocks, ram_block_words=8)
+    board = FpgaBoard(ram_blocks=ram_blocks, ram_block_words=8)
     blocks = set()
     for config in product((1, 2, 3), (1, 4), (4, 8, 12), (1, 3, 8)):
         found = estimate(make_input("MatMul", shape), KernelConfig(*config), 100, board)
@@ -66,11 +66,11 @@ def test_cycles_of_other_ops_are_those_of_a_kernel_played_through(kind: str, sha
             waiting = waiting[config.compute_units :]
             for _ in range(0, config.work_group, config.simd):
                 cycles += len(range(0, op.longest_loop, config.unroll))
-        assert estimate(op, config, 100, Board()).compute_cycles == cycles
+        assert estimate(op, config, 100, FpgaBoard()).compute_cycles == cycles
 
 
 def _estimate(shape=(256, 256, 256), config=(2, 4, 64, 8), mhz: float = 200, **board: float) -> Estimate:
-    return estimate(make_input("MatMul", shape), KernelConfig(*config), mhz, Board(**board))
+    return estimate(make_input("MatMul", shape), KernelConfig(*config), mhz, FpgaBoard(**board))
 
 
 def test_more_of_anything_takes_no_longer() -> None:
@@ -88,7 +88,7 @@ def test_the_three_products_of_a_convolution_have_the_same_multiply_adds() -> No
     for op in kinds:
         assert op.product is not None
         assert op.product.rows * op.product.reduction * op.product.columns == op.work
-    one_lane = [estimate(op, KernelConfig(1, 1, 1, 1), 100, Board()).compute_cycles for op in kinds]
+    one_lane = [estimate(op, KernelConfig(1, 1, 1, 1), 100, FpgaBoard()).compute_cycles for op in kinds]
     assert one_lane == [kinds[0].work] * 3
 
 
@@ -97,7 +97,7 @@ def test_a_published_time_is_below_what_its_multipliers_can_do() -> None:
     row = FACTS["table4"]["MatMul"][3]
     mhz = FACTS["table4"]["implied_fmax_MHz"]["MatMul(2048x1024x1024)"][3]
     config = KernelConfig(*row[:4])
-    found = estimate(make_input("MatMul", (2048, 1024, 1024)), config, mhz, Board())
+    found = estimate(make_input("MatMul", (2048, 1024, 1024)), config, mhz, FpgaBoard())
     assert found.time_s == pytest.approx(2**31 / (config.lanes * mhz * 1e6))
     assert found.time_s / (row[4] * 1e-3) == pytest.approx(1066 / 128, rel=1e-3)
 

@@ -13,7 +13,7 @@ from presilicon.designs import Numerics
 from presilicon.emulation import train
 from presilicon.study import compare
 from presilicon.workloads import (
-    Schedule,
+    LearningRateSchedule,
     Splits,
     Workload,
     capture_workload,
@@ -168,7 +168,7 @@ def test_a_model_that_cannot_be_made_on_the_meta_device_is_made_with_numbers() -
 def test_a_schedule_is_read_from_text_and_described_only_when_there_is_one() -> None:
     plain = Workload(name="mine", model=dict, example=dict)
     scheduled = replace(plain, schedule="cosine(warmup=10)")
-    assert scheduled == replace(plain, schedule=Schedule.parse("cosine(warmup=10)"))
+    assert scheduled == replace(plain, schedule=LearningRateSchedule.parse("cosine(warmup=10)"))
     assert "schedule" not in plain.describe()
     assert scheduled.describe() == plain.describe() | {"schedule": "cosine(warmup=10)"}
     assert plain.rate_factor(640, 64) == 1.0

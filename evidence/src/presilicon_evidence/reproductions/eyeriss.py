@@ -8,8 +8,8 @@ from presilicon.designs import load_design
 from presilicon.records import Convolution, Gemm, Op, Reproduced, Reproduction, StepGraph, TensorRef
 from presilicon.simulation import (
     Contraction,
-    Hardware,
     Loop,
+    MappedArray,
     Mapping,
     Precision,
     Store,
@@ -75,7 +75,7 @@ LAYERS = (
 _INPUTS: frozenset[Tensor] = frozenset(("X",))
 _WEIGHTS: frozenset[Tensor] = frozenset(("W",))
 _SUMS: frozenset[Tensor] = frozenset(("Y",))
-CHIP = Hardware(
+CHIP = MappedArray(
     axes=(12, 14),
     stores=(
         Store(name="ifmap pads", holds=_INPUTS, bits=12 * 16, serves=frozenset()),

@@ -10,7 +10,7 @@ from presilicon.designs import Hardware
 from presilicon.formats import Fixed
 from presilicon.instrument import AGGREGATIONS, aggregation, compile_firmware
 from presilicon.records import Reproduced, Reproduction
-from presilicon.rtl import CellArea, Timing, core_parameters, known_area, known_clock, synthesize
+from presilicon.rtl import ChipResources, Timing, core_parameters, known_area, known_clock, synthesize
 from presilicon_evidence.reproductions.verdicts import OUR_OWN, Rows, Statement, conclude, stated
 
 LANES = (16, 32, 64, 128)
@@ -50,12 +50,12 @@ class Part(NamedTuple):
     flat: bool = False
 
     @property
-    def area(self) -> CellArea:
+    def area(self) -> ChipResources:
         """Area on a Cyclone V; synthesized if it is not known yet."""
         return synthesize(self.top, self.parameters, "cyclonev", flat=self.flat)
 
     @property
-    def known(self) -> CellArea | None:
+    def known(self) -> ChipResources | None:
         """Area on a Cyclone V if it has been synthesized already."""
         return known_area(self.top, self.parameters, "cyclonev", flat=self.flat)
 
@@ -124,7 +124,7 @@ def parts(name: str, lanes: int, bits: int = 32) -> list[Part]:
     ]
 
 
-def area_of(name: str, lanes: int, bits: int = 32) -> CellArea | None:
+def area_of(name: str, lanes: int, bits: int = 32) -> ChipResources | None:
     """Sum of the areas of a variant's parts; None if parts of a large variant have not been synthesized yet."""
     part_areas = [part.area if lanes <= SMALL_LANES else part.known for part in parts(name, lanes, bits)]
     if not all(part_areas):
@@ -133,7 +133,7 @@ def area_of(name: str, lanes: int, bits: int = 32) -> CellArea | None:
     cells: Counter[str] = Counter()
     for area in areas:
         cells.update(area.cells)
-    return CellArea(
+    return ChipResources(
         sum(area.luts for area in areas),
         sum(area.registers for area in areas),
         sum(area.memories for area in areas),

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from presilicon.emulation.monitoring.statistics import Measurement, Row, is_surely_finite, measure
+from presilicon.emulation.monitoring.statistics import Measurement, PendingMeasurement, is_surely_finite, measure
 from presilicon.formats import Format, short_name
 from presilicon.ops import functions, rectifies
 from presilicon.records import Failure, FailureKind, Limits, MonitoredRole, ProductPhase, Role
@@ -50,7 +50,7 @@ class Recorder:
     measures_blocks = False
 
     def __init__(self) -> None:
-        self._pending: list[tuple[Rounding | ModuleRun, Row]] = []
+        self._pending: list[tuple[Rounding | ModuleRun, PendingMeasurement]] = []
 
     def is_due(self, step: int) -> bool:
         """Whether a step is recorded."""
@@ -84,7 +84,7 @@ class Recorder:
         inside, outside = _floating(inputs), _floating(output)
         if outside:
             values = torch.stack([_not_finite(tensors, outside[0]) for tensors in (inside, outside)])
-            row = Row(("bad_inputs", "bad_outputs"), values, {})
+            row = PendingMeasurement(("bad_inputs", "bad_outputs"), values, {})
             self._pending.append((ModuleRun(step, layer, type(module).__name__), row))
 
     def see_relu(self, layer: str, output: Tensor, call: int) -> None:

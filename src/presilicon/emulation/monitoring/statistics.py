@@ -112,7 +112,7 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-class Row(NamedTuple):
+class PendingMeasurement(NamedTuple):
     """A measurement whose numbers are on a device in part."""
 
     names: tuple[str, ...]
@@ -127,7 +127,9 @@ class Row(NamedTuple):
 
 
 @torch.no_grad()
-def measure(before: Tensor, after: Tensor, fmt: Format, *, blocks: bool = False, amax: Tensor | None = None) -> Row:
+def measure(
+    before: Tensor, after: Tensor, fmt: Format, *, blocks: bool = False, amax: Tensor | None = None
+) -> PendingMeasurement:
     """The measurement of a tensor and its rounded copy; nothing waits for their device.
 
     `blocks` asks for the scales and the clipping of blocks too. `amax` is the magnitude that a scale follows, if it is
@@ -221,7 +223,7 @@ def _measure_finite(x: Tensor, y: Tensor, fmt: Format) -> dict[str, Tensor | flo
     }
 
 
-def _as_row(values: dict[str, Tensor | float], like: Tensor) -> Row:
+def _as_row(values: dict[str, Tensor | float], like: Tensor) -> PendingMeasurement:
     """Values by name as a row, with one stack for each type of number rather than a conversion of each."""
     on_device = {name: value for name, value in values.items() if isinstance(value, Tensor)}
     names, parts = [], [like.new_zeros(0, dtype=torch.float64)]
@@ -230,7 +232,7 @@ def _as_row(values: dict[str, Tensor | float], like: Tensor) -> Row:
         names += list(own)
         parts.append(torch.stack(list(own.values())).to(torch.float64))
     known = {name: float(value) for name, value in values.items() if not isinstance(value, Tensor)}
-    return Row(tuple(names), torch.cat(parts), known)
+    return PendingMeasurement(tuple(names), torch.cat(parts), known)
 
 
 def _limits(fmt: Format) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from presilicon.designs import Numerics
 from presilicon.emulation.scaling import all_finite
 from presilicon.emulation.training.probe import Probe
 from presilicon.formats import key_bank
-from presilicon.workloads import Schedule, Workload
+from presilicon.workloads import LearningRateSchedule, Workload
 
 EAGER_STEPS = 3
 """Steps before the capture, in which libraries choose their kernels and the optimizer creates its state."""
@@ -120,6 +120,8 @@ class CapturedStep:
 def has_constant_update(workload: Workload, optimizer: Optimizer, numerics: Numerics) -> bool:
     """Whether updates take the same numbers in every step: SGD at a constant rate, not rounded at random."""
     schedule = workload.schedule
-    is_constant = not isinstance(schedule, Schedule) or (schedule.kind == "constant" and not schedule.warmup)
+    is_constant = not isinstance(schedule, LearningRateSchedule) or (
+        schedule.kind == "constant" and not schedule.warmup
+    )
     draws = any(part.format_of(role).is_stochastic for part in numerics.variants() for role in ("master", "state"))
     return type(optimizer) is SGD and is_constant and not draws

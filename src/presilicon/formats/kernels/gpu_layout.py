@@ -17,7 +17,7 @@ MOST_MEMBERS, MOST_ROWS, MOST_SIDE = 1 << 14, 1024, 128
 """Elements of a group that one program can hold: side by side, a row apart, and along each side of a tile."""
 
 
-class Memory(NamedTuple):
+class StridedTensor(NamedTuple):
     """A tensor in the order of its memory."""
 
     order: tuple[int, ...] | None
@@ -27,16 +27,16 @@ class Memory(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _memory_of(shape: tuple[int, ...], stride: tuple[int, ...]) -> Memory:
+def _memory_of(shape: tuple[int, ...], stride: tuple[int, ...]) -> StridedTensor:
     order = tuple(sorted(range(len(shape)), key=lambda axis: (-stride[axis], axis) if shape[axis] > 1 else (0, axis)))
     long = [axis for axis in order if shape[axis] > 1]
     expected = 1
     for axis in reversed(long):
         if stride[axis] != expected:
-            return Memory(None, None)
+            return StridedTensor(None, None)
         expected *= shape[axis]
     if long == sorted(long):
-        return Memory(_ROW_MAJOR[: len(shape)], None)
+        return StridedTensor(_ROW_MAJOR[: len(shape)], None)
     # Stacked transposes: the axes of some suffix are rotated.
     same = next(
         i for i, (axis, expected_axis) in enumerate(zip(long, sorted(long), strict=True)) if axis != expected_axis
@@ -45,7 +45,7 @@ def _memory_of(shape: tuple[int, ...], stride: tuple[int, ...]) -> Memory:
     cut = suffix.index(min(suffix))
     rotated = suffix[cut:] + suffix[:cut] == sorted(suffix)
     sizes = prod(shape[axis] for axis in suffix[:cut]), prod(shape[axis] for axis in suffix[cut:])
-    return Memory(order, sizes if rotated else None)
+    return StridedTensor(order, sizes if rotated else None)
 
 
 class Transfer(NamedTuple):
@@ -73,7 +73,7 @@ def plan_transfer(x: Tensor, out: Tensor | None, is_random: bool, in_rows: bool 
     is_dense = memory.order is not None and (memory.transposed is not None or not is_random)
     if not (is_row_major or (is_dense and not in_rows)) or (out is not None and out.stride() != stride):
         x = x.contiguous()
-        memory, stride = Memory(_ROW_MAJOR[: len(shape)], None), x.stride()
+        memory, stride = StridedTensor(_ROW_MAJOR[: len(shape)], None), x.stride()
     if out is None:
         out = torch.empty_like(x)
     target = out if out.stride() == stride else torch.empty_like(x, dtype=out.dtype)

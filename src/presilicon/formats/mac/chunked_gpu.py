@@ -8,7 +8,7 @@ from torch import Tensor
 
 from presilicon.formats.mac import gpu, triton_kernels
 from presilicon.formats.mac.plan import MacPlan
-from presilicon.formats.mac.tensor_core import INSTRUCTIONS, Instruction, tensor_core
+from presilicon.formats.mac.tensor_core import INSTRUCTIONS, TensorCoreInstruction, tensor_core
 from presilicon.formats.mac.tensor_core_gpu import GROUP, along_rows, enter, least_depth
 from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.rounding import Key, Stochastic
@@ -18,7 +18,7 @@ TILES = ((128, 64, 4, 3), (64, 64, 4, 3))
 
 
 @lru_cache(maxsize=256)
-def chunk_instructions(mac: MacUnit) -> tuple[Instruction, Instruction] | None:
+def chunk_instructions(mac: MacUnit) -> tuple[TensorCoreInstruction, TensorCoreInstruction] | None:
     """The operands of a unit whose sums within chunks are those of an instruction; None for all others."""
     left, right = (next((i for i in INSTRUCTIONS if i.operand == fmt), None) for fmt in (mac.left, mac.right))
     if left is None or right is None or mac.chunk is None or mac.chunk % least_depth(left):
@@ -67,7 +67,7 @@ def multiply(a: Tensor, b: Tensor, mac: MacUnit, plan: MacPlan, key: Key) -> Ten
     return out
 
 
-def _depth(chunk: int, instruction: Instruction) -> int:
+def _depth(chunk: int, instruction: TensorCoreInstruction) -> int:
     """Steps of the reduction per tile: at most 128 bytes of an operand, and a divisor of the chunk."""
     most = 128 if instruction.is_fp8 else 32 if instruction.name == "tf32" else 64
     return math.gcd(chunk, most)

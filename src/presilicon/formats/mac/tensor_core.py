@@ -33,7 +33,7 @@ PROMOTION = 128
 _FP8_SUM = Float(8, 13)
 
 
-class Instruction(NamedTuple):
+class TensorCoreInstruction(NamedTuple):
     """A kind of operand that the tensor core multiplies."""
 
     name: str
@@ -44,12 +44,12 @@ class Instruction(NamedTuple):
     is_fp8: bool = False
 
 
-INSTRUCTIONS: tuple[Instruction, ...] = (
-    Instruction("e4m3", Float(4, 3, specials="fn"), 32, 13, True),
-    Instruction("e5m2", Float(5, 2), 32, 13, True),
-    Instruction("bf16", Float(8, 7), 16, 25),
-    Instruction("fp16", Float(5, 10), 16, 25),
-    Instruction("tf32", Float(8, 10), 8, 25),
+INSTRUCTIONS: tuple[TensorCoreInstruction, ...] = (
+    TensorCoreInstruction("e4m3", Float(4, 3, specials="fn"), 32, 13, True),
+    TensorCoreInstruction("e5m2", Float(5, 2), 32, 13, True),
+    TensorCoreInstruction("bf16", Float(8, 7), 16, 25),
+    TensorCoreInstruction("fp16", Float(5, 10), 16, 25),
+    TensorCoreInstruction("tf32", Float(8, 10), 8, 25),
 )
 """The instructions of a Hopper GPU, the narrowest operands first."""
 
@@ -124,7 +124,7 @@ def typed_operand(
     return tensor_core_gpu.typed_operand(x, fmt, mode, key)
 
 
-def instruction_of(fmt: Format) -> Instruction:
+def instruction_of(fmt: Format) -> TensorCoreInstruction:
     """The instruction with the narrowest operands that hold every number of a format exactly.
 
     Raises:
@@ -139,7 +139,7 @@ def instruction_of(fmt: Format) -> Instruction:
 
 
 @lru_cache(maxsize=1024)
-def holds(instruction: Instruction, fmt: Format) -> bool:
+def holds(instruction: TensorCoreInstruction, fmt: Format) -> bool:
     """Whether an instruction's operands have every finite number of a format.
 
     Those of a block format with power-of-two scales are held down to the smallest numbers of bf16 and tf32.

@@ -13,7 +13,7 @@ from presilicon.formats.mac import triton_kernels
 from presilicon.formats.mac.factored import Factored, as_factored
 from presilicon.formats.mac.matmul import as_batches, operand_types, result_shape
 from presilicon.formats.mac.patches import Patches
-from presilicon.formats.mac.tensor_core import INSTRUCTIONS, Instruction, holds, tensor_core
+from presilicon.formats.mac.tensor_core import INSTRUCTIONS, TensorCoreInstruction, holds, tensor_core
 from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.quantization import quantize
 from presilicon.formats.rounding import Key, Mode, check_rounding
@@ -29,12 +29,12 @@ GROUP = 8
 """Row tiles whose programs run side by side."""
 
 
-_units: dict[int, tuple[MacUnit, tuple[Instruction, Instruction] | None]] = {}
+_units: dict[int, tuple[MacUnit, tuple[TensorCoreInstruction, TensorCoreInstruction] | None]] = {}
 """Units by their identity, since products ask again and again, and hashing one takes as long as starting a kernel."""
 MOST_UNITS = 1024
 
 
-def instructions_of(mac: MacUnit) -> tuple[Instruction, Instruction] | None:
+def instructions_of(mac: MacUnit) -> tuple[TensorCoreInstruction, TensorCoreInstruction] | None:
     """The operands of a unit that a Hopper GPU has; None for all others."""
     entry = _units.get(id(mac))
     if entry is None:
@@ -45,7 +45,7 @@ def instructions_of(mac: MacUnit) -> tuple[Instruction, Instruction] | None:
     return entry[1]
 
 
-def _find_instructions(mac: MacUnit) -> tuple[Instruction, Instruction] | None:
+def _find_instructions(mac: MacUnit) -> tuple[TensorCoreInstruction, TensorCoreInstruction] | None:
     left, right = (next((i for i in INSTRUCTIONS if i.operand == fmt), None) for fmt in (mac.left, mac.right))
     if left is None or right is None or (mac.chunk is not None and mac.chunk % least_depth(left)):
         return None
@@ -53,7 +53,7 @@ def _find_instructions(mac: MacUnit) -> tuple[Instruction, Instruction] | None:
     return (left, right) if mac == same else None
 
 
-def operand_type(instruction: Instruction) -> torch.dtype:
+def operand_type(instruction: TensorCoreInstruction) -> torch.dtype:
     """The type of the tensors that an instruction reads."""
     return _TYPES[instruction.name]
 
@@ -77,7 +77,7 @@ def type_of(fmt: Format | None) -> torch.dtype | None:
 
 
 @lru_cache(maxsize=256)
-def _instruction_of(fmt: Format) -> Instruction | None:
+def _instruction_of(fmt: Format) -> TensorCoreInstruction | None:
     return next((entry for entry in INSTRUCTIONS if holds(entry, fmt)), None)
 
 
@@ -121,7 +121,7 @@ def product(
     return _multiply(left, right, mac, instructions[0], bias, scales or ()).view(shape)
 
 
-def _can_scale(left: Tensor, mac: MacUnit, instruction: Instruction, scales: tuple[Tensor, Tensor]) -> bool:
+def _can_scale(left: Tensor, mac: MacUnit, instruction: TensorCoreInstruction, scales: tuple[Tensor, Tensor]) -> bool:
     """Whether the kernel can multiply sums by these scales."""
     if not any(scale.dim() for scale in scales):
         return instruction.is_fp8 or mac.chunk is None or left.shape[-1] <= mac.chunk
@@ -146,7 +146,12 @@ def along_rows(x: Tensor) -> Tensor:
 
 
 def _multiply(
-    left: Tensor, right: Tensor, mac: MacUnit, instruction: Instruction, bias: Tensor | None, scales: tuple[Tensor, ...]
+    left: Tensor,
+    right: Tensor,
+    mac: MacUnit,
+    instruction: TensorCoreInstruction,
+    bias: Tensor | None,
+    scales: tuple[Tensor, ...],
 ) -> Tensor:
     sizes = left.dtype, right.dtype, left.shape, right.shape, left.stride(), right.stride()
     shared = tuple((scale.shape, scale.stride()) for scale in scales)
@@ -167,7 +172,7 @@ def _compile(
     left: Tensor,
     right: Tensor,
     mac: MacUnit,
-    instruction: Instruction,
+    instruction: TensorCoreInstruction,
     bias: Tensor | None,
     scales: tuple[Tensor, ...],
     key: tuple[Any, ...] | None,
@@ -280,7 +285,7 @@ def _add_chunks(parts: Tensor, bias: Tensor | None) -> Tensor:
     return out
 
 
-def enter(x: Tensor, instruction: Instruction) -> Tensor:
+def enter(x: Tensor, instruction: TensorCoreInstruction) -> Tensor:
     """An operand as the instruction reads it: in its type, or on tf32's grid, to which the hardware would truncate."""
     dtype = operand_type(instruction)
     if instruction.name == "tf32":
@@ -288,12 +293,12 @@ def enter(x: Tensor, instruction: Instruction) -> Tensor:
     return x if x.dtype is dtype else x.to(dtype)
 
 
-def least_depth(instruction: Instruction) -> int:
+def least_depth(instruction: TensorCoreInstruction) -> int:
     """Steps of the reduction of one instruction, at least."""
     return 32 if instruction.is_fp8 else 16
 
 
-def _depth(instruction: Instruction) -> int:
+def _depth(instruction: TensorCoreInstruction) -> int:
     """Steps of the reduction per tile: 128 bytes of an operand."""
     return 128 if instruction.is_fp8 else 32 if instruction.name == "tf32" else 64
 
@@ -308,7 +313,7 @@ def _patch_tile(rows: int, columns: int, copies: int, on_right: bool) -> tuple[i
     return (128, 128, 8, 3) if tiles >= 132 else (64, 128, 4, 2)
 
 
-def _tile(rows: int, columns: int, copies: int, instruction: Instruction) -> tuple[int, int, int, int]:
+def _tile(rows: int, columns: int, copies: int, instruction: TensorCoreInstruction) -> tuple[int, int, int, int]:
     """Rows and columns of a program's outputs, its warps and stages: large tiles unless they leave the chip idle.
 
     FP8 sums are held twice, in the tensor core and promoted: larger tiles do not fit in registers.

@@ -8,7 +8,7 @@ from presilicon.designs import ALU_FUNCTIONS, REDUCE_FUNCTIONS, Hardware
 from presilicon.instrument.firmware.bubbles import with_bubbles
 from presilicon.instrument.firmware.image import Chain, Image, StoredRow
 from presilicon.instrument.firmware.instructions import ALU, OPERATIONS, Instruction, condition_mask, location
-from presilicon.instrument.firmware.language import Chains, Firmware, Program
+from presilicon.instrument.firmware.language import Chains, Firmware, TapProgram
 from presilicon.instrument.firmware.ranges import RangeRow
 from presilicon.instrument.model.words import word_limits
 
@@ -52,7 +52,7 @@ def compile_firmware(
 
 
 def _join_programs(
-    programs: Sequence[Program], hardware: Hardware
+    programs: Sequence[TapProgram], hardware: Hardware
 ) -> tuple[tuple[Chain, ...], tuple[tuple[int, int], ...]]:
     """The chains of all programs, and the first chain and number of chains of each tap."""
     chains: list[Chain] = []

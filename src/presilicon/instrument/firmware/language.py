@@ -13,7 +13,7 @@ from presilicon.instrument.firmware.ranges import RangeRow
 Chains = tuple[tuple[Instruction, ...], ...]
 
 
-class Program(Struct, frozen=True):
+class TapProgram(Struct, frozen=True):
     """The chains that run for every vector of some taps."""
 
     chains: Chains
@@ -50,9 +50,9 @@ class Firmware:
         return firmware
 
     @property
-    def programs(self) -> tuple[Program, ...]:
+    def programs(self) -> tuple[TapProgram, ...]:
         """The programs that have chains."""
-        return tuple(Program(tuple(map(tuple, chains)), taps) for taps, chains in self._programs if chains)
+        return tuple(TapProgram(tuple(map(tuple, chains)), taps) for taps, chains in self._programs if chains)
 
     @contextmanager
     def program(self, taps: Sequence[int]) -> Iterator[None]:

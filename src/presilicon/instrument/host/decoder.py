@@ -41,7 +41,7 @@ class Frame(NamedTuple):
         return tuple(word for block in self.blocks for word in block)
 
 
-class TapLosses(Struct):
+class FrameAccount(Struct):
     """Account of a tap's outer frames."""
 
     delivered: int = 0
@@ -56,7 +56,7 @@ class TapLosses(Struct):
 class Losses(Struct):
     """The account of a stream."""
 
-    taps: list[TapLosses]
+    taps: list[FrameAccount]
     bytes: int = 0
     packets: int = 0
     """Packets with a right checksum."""
@@ -83,7 +83,7 @@ class Decoder:
         self, hardware: Hardware, *, from_start: bool = True, frame_words: FrameWords = lambda tap, program: None
     ) -> None:
         self.hardware = hardware
-        self.losses = Losses([TapLosses() for _ in range(hardware.taps)])
+        self.losses = Losses([FrameAccount() for _ in range(hardware.taps)])
         self.status: Status | None = None
         """The last status."""
         self._frame_words = frame_words

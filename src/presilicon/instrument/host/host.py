@@ -29,7 +29,7 @@ from presilicon.instrument.host.decoder import Decoder, Frame, Losses
 from presilicon.instrument.host.reading import Reading, Shape, read_frame
 from presilicon.instrument.host.sender import Clock, Sender
 from presilicon.instrument.host.stream import Status
-from presilicon.instrument.host.taps import Layout, Wire, compose, wire_taps
+from presilicon.instrument.host.taps import TapFirmware, Wire, compose, wire_taps
 from presilicon.instrument.model.words import values_of
 
 OWN = "firmware"
@@ -65,7 +65,7 @@ class _State(NamedTuple):
     """Programs and sampling of the chip."""
 
     programs: dict[int, _TapProgram]
-    layout: Layout
+    layout: TapFirmware
     sampling: tuple[int, ...]
 
 
@@ -384,7 +384,7 @@ class Host:
         chains = program.firmware.programs[0].chains
         return program._replace(firmware=Firmware.from_chains(chains, program.firmware.rows | changed))
 
-    def _compose(self, programs: Mapping[int, _TapProgram]) -> Layout:
+    def _compose(self, programs: Mapping[int, _TapProgram]) -> TapFirmware:
         firmwares = {tap: program.firmware for tap, program in programs.items()}
         following = {tap for tap, program in programs.items() if program.follows}
         return compose(firmwares, self.hardware, own_ranges=following)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from presilicon.designs import Hardware
 from presilicon.instrument.firmware.image import Image
 from presilicon.instrument.host.decoder import Decoder, Frame
-from presilicon.instrument.model.engine import Block, Engine
+from presilicon.instrument.model.engine import InstrumentEngine, PackedBlock
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,7 +105,9 @@ class LockstepEngine:
     Use it as the engine of a `Chip` to train beside a circuit.
     """
 
-    def __init__(self, here: Engine, there: Engine, *, names: Mapping[int, str] | None = None) -> None:
+    def __init__(
+        self, here: InstrumentEngine, there: InstrumentEngine, *, names: Mapping[int, str] | None = None
+    ) -> None:
         self.hardware = here.hardware
         self.here, self.there = here, there
         self.names = names or {}
@@ -119,7 +121,7 @@ class LockstepEngine:
         self.here.load(image)
         self.there.load(image)
 
-    def feed(self, words: Any, last: Any, tap: int = 0) -> Sequence[Block]:
+    def feed(self, words: Any, last: Any, tap: int = 0) -> Sequence[PackedBlock]:
         """Run vectors on both and compare the results."""
         here, there = self.here.feed(words, last, tap), self.there.feed(words, last, tap)
         self.compared += 1

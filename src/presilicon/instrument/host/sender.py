@@ -23,7 +23,7 @@ GARBLED = (4, 5)
 Clock = Callable[[], float]
 
 
-class Outcome(NamedTuple):
+class SendOutcome(NamedTuple):
     """Outcome of a status for the image under way, and for images of other hosts."""
 
     taken: bool = False
@@ -86,32 +86,32 @@ class Sender:
         self._out.clear()
         return data
 
-    def take_status(self, status: Status) -> Outcome:
+    def take_status(self, status: Status) -> SendOutcome:
         """Take a status of the chip; returns the outcome for the image under way."""
         is_first = self._counts is None
         before = self._counts or (0, 0)
         self._counts = status.taken, status.refused
         if is_first and status.image != self._crc and (status.taken or not status.refused):
             # The chip was at work before: its counts include images of other hosts.
-            return Outcome(foreign=bool(status.image))
+            return SendOutcome(foreign=bool(status.image))
         taken, refused = (status.taken - before[0]) & 0xFFFF, (status.refused - before[1]) & 0xFFFF
         if is_first:
             # It may have had the same program before: then the answer to this host's copy is still to come.
             self._late += taken > 1 or any(status.dropped)
             taken = min(taken, 1)
-        outcome = Outcome()
+        outcome = SendOutcome()
         if taken and self._image and (not self._is_program or status.image == self._crc):
             if self._is_program:
                 self._in_force = self._crc
             self._late += self._unanswered - 1
             self._image, taken = b"", taken - 1
-            outcome = Outcome(taken=True)
+            outcome = SendOutcome(taken=True)
         elif refused and self._image:
             self._unanswered -= min(refused, self._unanswered)
             if not self._unanswered:
                 self._image = b""
                 reason = REFUSALS.get(status.refusal, f"code {status.refusal}")
-                outcome = Outcome(refusal=reason, is_garbled=status.refusal in GARBLED)
+                outcome = SendOutcome(refusal=reason, is_garbled=status.refusal in GARBLED)
         elif refused:
             self._late -= min(refused, self._late)
         copies = min(taken, self._late)

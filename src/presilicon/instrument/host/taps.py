@@ -83,7 +83,7 @@ def _check_names(wires: Sequence[Wire]) -> None:
                 )
 
 
-class Sample(NamedTuple):
+class TapSample(NamedTuple):
     """Part of a tensor that a tap offers: rows of samples, columns of nodes."""
 
     values: Any
@@ -91,7 +91,7 @@ class Sample(NamedTuple):
     """Share of the tensor's elements."""
 
 
-def sample(tensor: Any, role: TapRole, lanes: int, vectors: int | Literal["all"]) -> Sample:
+def sample(tensor: Any, role: TapRole, lanes: int, vectors: int | Literal["all"]) -> TapSample:
     """A numpy tensor as [samples, nodes], with at most so many vectors of `lanes` nodes, spread evenly.
 
     The nodes of activations and errors are features or channels (axis 1 of an image); those of weights and gradients
@@ -106,7 +106,7 @@ def sample(tensor: Any, role: TapRole, lanes: int, vectors: int | Literal["all"]
     shape, nodes = rows.shape[:-1], rows.shape[-1]
     groups = -(-nodes // lanes)
     if vectors == "all":
-        return Sample(rows.reshape(-1, nodes), 1.0)
+        return TapSample(rows.reshape(-1, nodes), 1.0)
     samples = math.prod(shape)
     count = max(1, vectors // groups)
     # Only the chosen samples are copied.
@@ -114,7 +114,7 @@ def sample(tensor: Any, role: TapRole, lanes: int, vectors: int | Literal["all"]
     if groups > vectors:
         columns = (np.array(spread(vectors, groups))[:, None] * lanes + np.arange(lanes)).ravel()
         chosen = chosen[:, columns[columns < nodes]]
-    return Sample(chosen, chosen.size / max(tensor.size, 1))
+    return TapSample(chosen, chosen.size / max(tensor.size, 1))
 
 
 @lru_cache(maxsize=256)
@@ -132,7 +132,7 @@ def spread(count: int, total: int) -> tuple[int, ...]:
     return tuple(sorted(index * step % total for index in range(count)))
 
 
-class Layout(NamedTuple):
+class TapFirmware(NamedTuple):
     """The firmware of all taps as one, and the rows of each tap in it."""
 
     firmware: Firmware
@@ -140,7 +140,7 @@ class Layout(NamedTuple):
     """The chip's row of ranges for each row of a tap's own firmware, by tap."""
 
 
-def compose(firmwares: Mapping[int, Firmware], hardware: Hardware, *, own_ranges: Collection[int] = ()) -> Layout:
+def compose(firmwares: Mapping[int, Firmware], hardware: Hardware, *, own_ranges: Collection[int] = ()) -> TapFirmware:
     """Combine the firmware of several taps, each written for a single tap, into one.
 
     Taps with the same firmware share its chains. Rows of ranges are allocated anew, equal ones once, except those of
@@ -179,7 +179,7 @@ def compose(firmwares: Mapping[int, Firmware], hardware: Hardware, *, own_ranges
     _check_room("chains", "chains", sum(map(len, taps_of_chains)), hardware.chains)
     for chains, taps in taps_of_chains.items():
         composed._programs.append((tuple(taps), [list(chain) for chain in chains]))
-    return Layout(composed, tuple(maps))
+    return TapFirmware(composed, tuple(maps))
 
 
 def _check_room(noun: str, field: str, needed: int, built: int) -> None:

@@ -19,11 +19,11 @@ from presilicon.instrument.host.control import Command, learning_rate_bits
 from presilicon.instrument.host.host import Host
 from presilicon.instrument.host.link import FileLink, Link, SocketServer, parse_address
 from presilicon.instrument.host.reading import Reading, Shape
-from presilicon.instrument.host.taps import Sample, Wire, sample, wire_taps
+from presilicon.instrument.host.taps import TapSample, Wire, sample, wire_taps
 from presilicon.instrument.host.tensors import cut_pair, cut_tensor
 from presilicon.instrument.host.token import TOKEN_FILE, TOKEN_VARIABLE, is_loopback, server_token
 from presilicon.instrument.model.chip import Chip, Vectors
-from presilicon.instrument.model.engine import Engine
+from presilicon.instrument.model.engine import InstrumentEngine
 from presilicon.instrument.model.words import to_words
 from presilicon.records import (
     InstrumentAggregation,
@@ -79,7 +79,7 @@ class TrainingInstrument:
         commands: Callable[[str], CommandSource] | None = None,
         stream_file: Path | None = None,
         token_file: Path | None = None,
-        engine: Engine | None = None,
+        engine: InstrumentEngine | None = None,
     ) -> None:
         self.instrument = instrument
         self.stream = uuid4().hex[:12]
@@ -312,10 +312,10 @@ class TrainingInstrument:
 
         self.chip.offer(wire.tap, frame, at_s, make)
 
-    def _sample(self, wire: Wire, tensor: Any, vectors: int | Literal["all"]) -> Sample:
+    def _sample(self, wire: Wire, tensor: Any, vectors: int | Literal["all"]) -> TapSample:
         return sample(_array(tensor), wire.role, self.chip.hardware.lanes, vectors)
 
-    def _measure(self, wire: Wire, offered: Sample) -> None:
+    def _measure(self, wire: Wire, offered: TapSample) -> None:
         """Tell the host the shape that is offered, and warn of counts that may be too large before any comes."""
         values = offered.values
         if not values.size:

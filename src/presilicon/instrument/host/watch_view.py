@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from presilicon.records import PointMeasure
-from presilicon.runs import StreamView, TapView, Watcher, starved
+from presilicon.runs import EventReader, StreamView, TapView, starved
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -60,7 +60,7 @@ def _sum(counts: Sequence[float], index: int, width: int) -> float:
 
 
 def render_watch(
-    watcher: Watcher, *, name: str, status: str, width: int = 100, measure: PointMeasure = _ACCURACY
+    watcher: EventReader, *, name: str, status: str, width: int = 100, measure: PointMeasure = _ACCURACY
 ) -> "RenderableType":
     """The whole view as a rich renderable; `measure` is the metric of the trainings."""
     from rich.console import Group

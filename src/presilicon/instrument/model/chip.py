@@ -12,7 +12,7 @@ from presilicon.base import np
 from presilicon.designs import Hardware, Instrument
 from presilicon.instrument.firmware.image import HEADER, MAGIC, Image, ImageRefusedError, longest_payload, read_image
 from presilicon.instrument.host.stream import PACKET_OVERHEAD, Status, StreamWriter
-from presilicon.instrument.model.engine import Block, Engine
+from presilicon.instrument.model.engine import InstrumentEngine, PackedBlock
 
 Vectors = tuple["np.typing.NDArray[np.int64]", "np.typing.NDArray[np.bool_]"]
 """Words [V, N] and the ends of frames [V, 2]; the last vector ends the outer frame."""
@@ -62,7 +62,7 @@ class Chip:
     for the bytes to the host.
     """
 
-    def __init__(self, instrument: Instrument, engine: Engine | None = None) -> None:
+    def __init__(self, instrument: Instrument, engine: InstrumentEngine | None = None) -> None:
         if engine is None:
             from presilicon.instrument.model.fast import FastModel
 
@@ -173,7 +173,7 @@ class Chip:
         grows = 1 - spacing_s / self._service_s
         return 1 << 62 if grows <= 0 else max(1, int((self.hardware.buffer - waiting) / grows))
 
-    def _send(self, tap: int, frame: int, blocks: list[Block]) -> bool:
+    def _send(self, tap: int, frame: int, blocks: list[PackedBlock]) -> bool:
         """Put a frame into the output buffer, which holds its packets back until its end."""
         self._drain()
         size = sum(PACKET_OVERHEAD + len(block.words) * ((self.hardware.word_bits + 7) // 8) for block in blocks)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class PackedBlock:
     """Words that leave the packer together: N of them, or fewer at the end of an outer frame."""
 
     tap: int
@@ -23,14 +23,14 @@ class Block:
     """Whether it is the last of its outer frame; never with `flush = "never"`."""
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Block):
+        if not isinstance(other, PackedBlock):
             return NotImplemented
         return (self.tap, self.last, self.words.tolist()) == (other.tap, other.last, other.words.tolist())
 
     __hash__ = None  # type: ignore[assignment]
 
 
-class Blocks(Sequence[Block]):
+class Blocks(Sequence[PackedBlock]):
     """A sequence of blocks that are created on access; `words` are those of all, one after the other.
 
     >>> import numpy as np
@@ -72,15 +72,17 @@ class Blocks(Sequence[Block]):
         return len(self._ends)
 
     @overload
-    def __getitem__(self, index: int) -> Block: ...
+    def __getitem__(self, index: int) -> PackedBlock: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Block]: ...
-    def __getitem__(self, index: int | slice) -> Block | list[Block]:
+    def __getitem__(self, index: slice) -> list[PackedBlock]: ...
+    def __getitem__(self, index: int | slice) -> PackedBlock | list[PackedBlock]:
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         number = range(len(self))[index]
         begin = int(self._ends[number - 1]) if number else 0
-        return Block(int(self._taps[number]), self.words[begin : int(self._ends[number])], bool(self._lasts[number]))
+        return PackedBlock(
+            int(self._taps[number]), self.words[begin : int(self._ends[number])], bool(self._lasts[number])
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -88,7 +90,7 @@ class Blocks(Sequence[Block]):
     __hash__ = None  # type: ignore[assignment]
 
 
-class Engine(Protocol):
+class InstrumentEngine(Protocol):
     """A model of the instrument; its state lasts from call to call.
 
     With `flush = "frame"`, `feed` returns the blocks of the outer frames that ended, as the chip's output buffer does;
@@ -105,7 +107,7 @@ class Engine(Protocol):
             ImageRefusedError: the image does not fit; everything stays as it was.
         """
 
-    def feed(self, words: Any, last: Any, tap: int = 0) -> Sequence[Block]:
+    def feed(self, words: Any, last: Any, tap: int = 0) -> Sequence[PackedBlock]:
         """Run the vectors `words` [V, N] with their frame ends `last` [V, 2]; returns the blocks that leave."""
 
     def break_off(self) -> None:

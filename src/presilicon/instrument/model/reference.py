@@ -7,7 +7,7 @@ from presilicon.base import ConfigError, np
 from presilicon.designs import ALU_FUNCTIONS, REDUCE_FUNCTIONS, Hardware
 from presilicon.instrument.firmware.image import Chain, Image
 from presilicon.instrument.model.arithmetic import NAN, arithmetic_of, tree
-from presilicon.instrument.model.engine import Block, Settings, check_feed, check_tap
+from presilicon.instrument.model.engine import PackedBlock, Settings, check_feed, check_tap
 
 Vector = list[int]
 Flags = tuple[bool, bool]
@@ -54,11 +54,11 @@ class Reference:
                 self.settings.apply(image)
             self.settings.waiting.clear()
 
-    def feed(self, words: Any, last: Any, tap: int = 0) -> list[Block]:
+    def feed(self, words: Any, last: Any, tap: int = 0) -> list[PackedBlock]:
         """Run vectors [V, N] with their frame ends [V, 2]; returns the blocks that leave."""
         vectors, flags = check_feed(self.hardware, words, last, tap)
         check_tap(self._under_way, tap)
-        blocks: list[Block] = []
+        blocks: list[PackedBlock] = []
         for vector, (inner, outer) in zip(vectors.tolist(), flags.tolist(), strict=True):
             self._under_way = tap
             for chain in self.settings.programs[tap]:
@@ -70,7 +70,7 @@ class Reference:
             blocks += self._leave(tap, ends=False)
         return blocks
 
-    def _end_frame(self, tap: int) -> list[Block]:
+    def _end_frame(self, tap: int) -> list[PackedBlock]:
         """The blocks that leave at the end of an outer frame; images that wait take effect."""
         if self.hardware.flushes:
             if self._packer or not self._leaving:
@@ -81,11 +81,11 @@ class Reference:
         self._exchange()
         return blocks
 
-    def _leave(self, tap: int, ends: bool) -> list[Block]:
+    def _leave(self, tap: int, ends: bool) -> list[PackedBlock]:
         count = len(self._leaving)
         leaving = [np.array(words, dtype=np.int64) for words in self._leaving]
         self._leaving = []
-        return [Block(tap, words, ends and index == count - 1) for index, words in enumerate(leaving)]
+        return [PackedBlock(tap, words, ends and index == count - 1) for index, words in enumerate(leaving)]
 
     def break_off(self) -> None:
         """End the outer frame that is under way without sending anything of it; memories keep their contents."""

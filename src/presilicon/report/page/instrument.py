@@ -5,10 +5,10 @@ from html import escape
 
 from presilicon.records import Curve, Panel, ReadingFigure
 from presilicon.report.charts.lines import render_bars, render_panel
-from presilicon.runs import StreamView, TapView, Watcher, starved
+from presilicon.runs import EventReader, StreamView, TapView, starved
 
 
-def render_instrument(watcher: Watcher | None) -> str:
+def render_instrument(watcher: EventReader | None) -> str:
     """The section of a page; empty if there was no instrument."""
     if watcher is None or not watcher.streams:
         return ""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from html import escape
 
 from presilicon.records import Result
-from presilicon.report.headline import Part
+from presilicon.report.headline import HeadlinePart
 from presilicon.report.intervals import Measure, format_ends, format_interval, longest, rank
 
 _SIGNS = (
@@ -34,7 +34,7 @@ def prose(text: str) -> str:
     return escape(text)
 
 
-def sentence(parts: Iterable[Part]) -> str:
+def sentence(parts: Iterable[HeadlinePart]) -> str:
     """A sentence with its names and values marked up."""
     pieces = []
     for part in parts:

@@ -29,13 +29,13 @@ from presilicon.report.page.markup import prose, render_bars, sentence, typeset
 from presilicon.report.page.provenance import render_provenance
 from presilicon.report.sensitivity import TITLES, change_row, closest_call, verdict, what_was_tried
 from presilicon.report.table import make_grid
-from presilicon.runs import Watcher
+from presilicon.runs import EventReader
 
 _TABLED_POINTS = 24
 _BADGE = ' <span class="best" title="Lowest median time to accuracy">lowest median</span>'
 
 
-def render_page(comparison: Comparison, watcher: Watcher | None = None) -> str:
+def render_page(comparison: Comparison, watcher: EventReader | None = None) -> str:
     """The page as HTML: headline, curves, bars, tables, instrument readings, and provenance."""
     designs = comparison.designs
     workloads = ", ".join(dict.fromkeys(result.workload for result in designs)) or "nothing"

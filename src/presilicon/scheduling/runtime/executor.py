@@ -46,7 +46,7 @@ class Ran(NamedTuple):
     """The lane that it was taken from."""
 
 
-class Choice(NamedTuple):
+class LaneChoice(NamedTuple):
     """A lane that can run an op, with its time and power above idle."""
 
     lane: "Lane"
@@ -68,7 +68,7 @@ class Version:
         self.readers: list[Job] = []
 
 
-class Result(NamedTuple):
+class OpResult(NamedTuple):
     """A new tensor that an op returns."""
 
     version: Version
@@ -90,17 +90,17 @@ class Job:
         self.args: Any = ()
         self.kwargs: Any = {}
         self.version: Version | None = None
-        self.results: Sequence[Result | None] = ()
+        self.results: Sequence[OpResult | None] = ()
         self.writes: Sequence[tuple[Version, Version]] = ()
         """The versions before and after, of storages that it writes in place."""
-        self.choices: Sequence[Choice] = ()
+        self.choices: Sequence[LaneChoice] = ()
         self.clock = 1.0
         self.taken_from = ""
         self.waiting = 0
         self.done = False
         self.followers: list[Job] = []
 
-    def on(self, lane: "Lane") -> Choice | None:
+    def on(self, lane: "Lane") -> LaneChoice | None:
         """Its time and power on a lane, if known."""
         return next((choice for choice in self.choices if choice.lane is lane), None)
 
@@ -435,7 +435,7 @@ class Executor:
             flat = version.tensors[lane.label] = self._put(lane, self._host_tensor(version))
         return flat.view(leaf.shape, leaf.strides, leaf.offset)
 
-    def _settled(self, lane: Lane, job: Job, tensor: DeviceTensor | None, result: Result) -> DeviceTensor:
+    def _settled(self, lane: Lane, job: Job, tensor: DeviceTensor | None, result: OpResult) -> DeviceTensor:
         """The flat tensor of a result, with the strides that its readers expect."""
         size = result.version.size
         if tensor is None or (size and tuple(tensor.shape) != tuple(result.shape)):
@@ -514,7 +514,7 @@ class Executor:
         if job.kind != "op":
             self._finish(job, None)  # readers fetch what they need themselves
 
-    def _admit(self, lane: Lane, job: Job, choice: Choice | None) -> bool:
+    def _admit(self, lane: Lane, job: Job, choice: LaneChoice | None) -> bool:
         """Wait until an op fits under the cap; False if it was handed to a lane on which it fits now."""
         assert self.cap_w is not None
         added_w = choice.added_w if choice is not None else 0.0

@@ -13,7 +13,7 @@ NVML_S = 0.3
 """Time during which NVML's counter still reflects earlier work; an op is repeated for as long again."""
 
 
-class Meter(NamedTuple):
+class PowerMeter(NamedTuple):
     """A power meter of a device."""
 
     name: str
@@ -31,18 +31,18 @@ def check_watts(watts: float | None) -> None:
         raise ConfigError(f"watts must be at least 0 and below a million, not {watts:g}")
 
 
-def find_meter(device: str, watts: float | None) -> Meter:
+def find_meter(device: str, watts: float | None) -> PowerMeter:
     """The power meter of a device: `watts` if given, else NVML or RAPL."""
     check_watts(watts)
     if watts is not None:
-        return Meter(f"the user, {watts:g} W", None, given_w=watts)
+        return PowerMeter(f"the user, {watts:g} W", None, given_w=watts)
     if device == "cuda":
         nvml = Nvml(torch.cuda.current_device())
-        return Meter("NVML", nvml.joules, nvml.watts, settle_s=NVML_S)
+        return PowerMeter("NVML", nvml.joules, nvml.watts, settle_s=NVML_S)
     counters = [path for path in Path("/sys/class/powercap").glob("intel-rapl:?/energy_uj") if _readable(path)]
     if not counters:
         raise MissingToolError("this CPU's power cannot be read (no RAPL counter); give its power with --watts")
-    return Meter("RAPL", lambda: sum(int(path.read_text()) for path in counters) / 1e6)
+    return PowerMeter("RAPL", lambda: sum(int(path.read_text()) for path in counters) / 1e6)
 
 
 def _readable(path: Path) -> bool:

@@ -33,7 +33,7 @@ from presilicon.scheduling.runtime.calls import (
     written_by,
 )
 from presilicon.scheduling.runtime.devices import DeviceTensor, TorchDevice, map_leaves
-from presilicon.scheduling.runtime.executor import Choice, Executor, Job, Lane, Result, Version, operands_of
+from presilicon.scheduling.runtime.executor import Executor, Job, Lane, LaneChoice, OpResult, Version, operands_of
 
 aten = torch.ops.aten
 _SET_DATA = Tensor.data.__set__  # type: ignore[attr-defined]
@@ -44,7 +44,7 @@ UNSCHEDULED = 1e9
 """Priority of ops that were not captured: after those of the schedule."""
 
 
-class Buffer:
+class TrackedStorage:
     """A storage: its current version, and the memory of the plain tensor that it belongs to."""
 
     __slots__ = ("alive", "home", "version")
@@ -56,11 +56,11 @@ class Buffer:
 class HybridTensor(Tensor):
     """A tensor whose values are on some device, or on their way there."""
 
-    _buffer: Buffer
+    _buffer: TrackedStorage
     _session: "Session"
 
     @staticmethod
-    def __new__(cls, session: "Session", buffer: Buffer, spec: Spec) -> "HybridTensor":
+    def __new__(cls, session: "Session", buffer: TrackedStorage, spec: Spec) -> "HybridTensor":
         """Wrap a buffer with the metadata of one of its views."""
         tensor: HybridTensor = Tensor._make_wrapper_subclass(
             cls, spec.shape, strides=spec.strides, storage_offset=spec.offset, dtype=spec.dtype, device=_HOST
@@ -127,7 +127,7 @@ class Placement(NamedTuple):
     task: int
     lanes: tuple[Lane, ...]
     priority: float
-    choices: tuple[Choice, ...]
+    choices: tuple[LaneChoice, ...]
     clock: float
     readers: tuple[Lane, ...]
     """Lanes that read its result in the next step."""
@@ -158,10 +158,10 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._placements = _placements(problem, schedule, executor)
         self._operators = {operator for operator, _ in self._placements}
         self._seen: Counter[Any] = Counter()
-        self._buffers: dict[int, Buffer] = {}
+        self._buffers: dict[int, TrackedStorage] = {}
         self._state: set[int] = set()
         self._covers: dict[Any, bool] = {}
-        self._batches: dict[Any, tuple[Tensor, Buffer, tuple[int, ...]]] = {}
+        self._batches: dict[Any, tuple[Tensor, TrackedStorage, tuple[int, ...]]] = {}
         """Copies of plain tensors that this step reads; the tensors themselves are kept, so that no other takes their
         place in memory."""
         self._depth = 0
@@ -351,7 +351,7 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if placement is None:
             self.unknown[facts.full_name] += 1
         write = {id(tensor) for tensor in _tensors(written_by(func, args, kwargs))}
-        buffers: dict[int, Buffer] = {}
+        buffers: dict[int, TrackedStorage] = {}
 
         def operand(leaf: Any) -> Any:
             if not isinstance(leaf, Tensor):
@@ -390,7 +390,7 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if source is not None
             else None
             if spec is None or result is None
-            else HybridTensor(self, Buffer(result.version), Spec(spec.shape, spec.strides, 0, spec.dtype))
+            else HybridTensor(self, TrackedStorage(result.version), Spec(spec.shape, spec.strides, 0, spec.dtype))
             for spec, source, result in zip(specs, returned, results, strict=False)
         ]
 
@@ -451,7 +451,7 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.uncovered[facts.full_name, lane.label] += 1
         return lanes or (self.executor.reference,)
 
-    def _place(self, tensor: Tensor, is_written: bool) -> tuple[Buffer, int, tuple[int, ...]]:
+    def _place(self, tensor: Tensor, is_written: bool) -> tuple[TrackedStorage, int, tuple[int, ...]]:
         if isinstance(tensor, HybridTensor):
             return tensor._buffer, int(tensor.storage_offset()), tensor.stride()
         if not is_written and not self._is_known(tensor):
@@ -460,18 +460,18 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
             key = (storage._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
             if key not in self._batches or not torch.is_grad_enabled():
                 copy = tensor.detach().clone(memory_format=torch.contiguous_format)
-                self._batches[key] = tensor, Buffer(self._version_of(copy.view(-1))), copy.stride()
+                self._batches[key] = tensor, TrackedStorage(self._version_of(copy.view(-1))), copy.stride()
             _, buffer, strides = self._batches[key] if torch.is_grad_enabled() else self._batches.pop(key)
             return buffer, 0, strides
         return self._buffer_of(tensor), int(tensor.storage_offset()), tensor.stride()
 
-    def _buffer_of(self, tensor: Tensor) -> Buffer:
+    def _buffer_of(self, tensor: Tensor) -> TrackedStorage:
         storage = tensor.untyped_storage()
         buffer = self._buffers.get(storage._cdata)
         if buffer is None or buffer.alive.expired():
             size = storage.nbytes() // tensor.element_size()
             home = tensor.data.as_strided((size,), (1,), 0)  # with a version counter of its own
-            buffer = Buffer(self._version_of(home), home, StorageWeakRef(storage))  # type: ignore[no-untyped-call]
+            buffer = TrackedStorage(self._version_of(home), home, StorageWeakRef(storage))  # type: ignore[no-untyped-call]
             self._buffers[storage._cdata] = buffer
         return buffer
 
@@ -526,7 +526,7 @@ def _placements(problem: Problem, schedule: Schedule, executor: Executor) -> dic
                     lane = executor.lanes[f"{mode.device} {unit}"]
                     added_w = mode.peak_w - problem.pool[mode.device].idle_w
                     if lane.label not in choices or mode.clock == slot.mode.clock:
-                        choices[lane.label] = Choice(lane, mode.time_s, added_w)
+                        choices[lane.label] = LaneChoice(lane, mode.time_s, added_w)
         readers = {lane.label: lane for reader in task.next_readers for lane in lanes[reader]}
         sides = tuple(sorted(side for side in task.shape if side > 1))
         placements.setdefault((task.operator, sides), []).append(
@@ -553,8 +553,8 @@ def _tensors(values: Any) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-def _new_result(spec: Spec) -> Result:
-    return Result(Version(spec.size, spec.dtype), spec.shape, spec.strides)
+def _new_result(spec: Spec) -> OpResult:
+    return OpResult(Version(spec.size, spec.dtype), spec.shape, spec.strides)
 
 
 def _as_meta(leaf: Any) -> Any:

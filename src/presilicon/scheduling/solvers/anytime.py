@@ -13,7 +13,7 @@ from presilicon.records import Problem, Schedule
 from presilicon.scheduling.checker import faults
 from presilicon.scheduling.goals import Goal, Progress
 from presilicon.scheduling.solvers.annealing import anneal, value_of
-from presilicon.scheduling.solvers.bounds import CUTS, Relaxation, energy_bound, makespan_bound
+from presilicon.scheduling.solvers.bounds import CUTS, RelaxedSolution, energy_bound, makespan_bound
 from presilicon.scheduling.solvers.placing import place
 from presilicon.scheduling.solvers.tables import Array, assemble, empty_moves, read_moves, tables
 
@@ -27,7 +27,7 @@ PIECE = 40_000
 """Placements of ops between two looks at the clock."""
 
 
-def relax(problem: Problem, goal: Goal, *, cuts: int = CUTS, time_limit_s: float | None = None) -> Relaxation:
+def relax(problem: Problem, goal: Goal, *, cuts: int = CUTS, time_limit_s: float | None = None) -> RelaxedSolution:
     """The bound for a goal, with the modes that the relaxed optimum prefers; fewer `cuts` are faster and weaker."""
     if goal.objective == "energy":
         return energy_bound(problem, goal.limit_s, goal.cap_w, cuts=cuts, time_limit_s=time_limit_s)
@@ -44,7 +44,7 @@ def search(
     starts: Sequence[Schedule],
     *,
     time_limit_s: float,
-    relaxed: Relaxation | None = None,
+    relaxed: RelaxedSolution | None = None,
     seed: int = 0,
     workers: int = 1,
     progress: Progress | None = None,

@@ -20,7 +20,7 @@ CUTS = 300
 """Number of ops with constraints on their followers and predecessors; evenly spread if there are more ops."""
 
 
-class Relaxation(NamedTuple):
+class RelaxedSolution(NamedTuple):
     """Solution of the linear program."""
 
     bound: float
@@ -38,14 +38,14 @@ def energy_bound(
     *,
     cuts: int = CUTS,
     time_limit_s: float | None = None,
-) -> Relaxation:
+) -> RelaxedSolution:
     """Lower bound on the energy of any schedule within the limits; without cuts if they take too long to solve."""
     return _solve(problem, limit_s, cap_w, cuts, time_limit_s, energy=True)
 
 
 def makespan_bound(
     problem: Problem, cap_w: float | None = None, *, cuts: int = CUTS, time_limit_s: float | None = None
-) -> Relaxation:
+) -> RelaxedSolution:
     """Lower bound on the makespan of any schedule under the cap; without cuts if they take too long to solve."""
     return _solve(problem, None, cap_w, cuts, time_limit_s, energy=False)
 
@@ -68,7 +68,7 @@ class _Rows:
 
 def _solve(
     problem: Problem, limit_s: float | None, cap_w: float | None, cuts: int, time_limit_s: float | None, *, energy: bool
-) -> Relaxation:
+) -> RelaxedSolution:
     from scipy.optimize import linprog
     from scipy.sparse import csr_array
 
@@ -116,13 +116,15 @@ def _solve(
         cap = "" if cap_w is None else f" under {cap_w:g} W"
         raise ConfigError(f"there is no schedule{limit}{cap}")
     if solution.status != 0:
-        return _solve(problem, limit_s, cap_w, 0, None, energy=energy) if cuts else Relaxation(0.0, np.zeros(modes))
+        return (
+            _solve(problem, limit_s, cap_w, 0, None, energy=energy) if cuts else RelaxedSolution(0.0, np.zeros(modes))
+        )
     # Any multipliers prove a bound for variables within their limits, so the solver's tolerances do not matter.
     below, equal = np.minimum(solution.ineqlin.marginals, 0.0), solution.eqlin.marginals
     reduced = goal / scale - matrix.T @ below - sums.T @ equal
     value = float(below @ rows.right + equal.sum() + np.minimum(reduced, 0.0) @ largest)
     price = -min(float(reduced[span]), 0.0) * scale / unit
-    return Relaxation(max(value * scale, 0.0), solution.x[:modes], price)
+    return RelaxedSolution(max(value * scale, 0.0), solution.x[:modes], price)
 
 
 def spare_power(problem: Problem, cap_w: float) -> float:

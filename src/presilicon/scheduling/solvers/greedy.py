@@ -39,7 +39,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     the mode that ends first; `none` is an error, because the published rule waits forever."""
 
 
-class Execution(NamedTuple):
+class GreedyRun(NamedTuple):
     """Result of running a step."""
 
     schedule: Schedule
@@ -59,7 +59,7 @@ def execute(
     *,
     candidates: Collection[int] | None = None,
     judged_by: Problem | None = None,
-) -> Execution:
+) -> GreedyRun:
     """Run a step by the rules; `candidates` are the ops that may leave the reference device (None: all).
 
     `judged_by` is the problem in which modes are compared, if it differs: the same step without relief.
@@ -139,7 +139,7 @@ class _Run:
         size = self.problem.tasks[task].bytes_out if self.problem.followers[task] else 0
         return self.problem.move_s(size, device, self.rules.reference)
 
-    def run(self) -> Execution:
+    def run(self) -> GreedyRun:
         count = len(self.problem.tasks)
         while len(self.started) < count or self.events:
             self._dispatch()
@@ -161,7 +161,7 @@ class _Run:
         for task, why in self.moved.items():
             if task not in moved:
                 self.stayed.setdefault(task, f"meant for another device ({why}), but {self.rules.reference} was idle")
-        return Execution(schedule, moved, self.stayed)
+        return GreedyRun(schedule, moved, self.stayed)
 
     def _finish(self, task: int) -> None:
         slot = self.started[task]

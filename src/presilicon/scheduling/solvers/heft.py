@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 
 from presilicon.base import ConfigError
 from presilicon.records import Mode, Problem, Schedule, Started
-from presilicon.scheduling.solvers.links import Lane, Links
+from presilicon.scheduling.solvers.links import BusyIntervals, Links
 
 
 def heft(problem: Problem, *, cap_w: float | None = None) -> Schedule:
@@ -18,7 +18,7 @@ def heft(problem: Problem, *, cap_w: float | None = None) -> Schedule:
         ConfigError: an op fits under the cap on no device.
     """
     spare = None if cap_w is None else cap_w - problem.idle_w
-    lanes = {pool.name: [Lane() for _ in range(pool.units)] for pool in problem.pools}
+    lanes = {pool.name: [BusyIntervals() for _ in range(pool.units)] for pool in problem.pools}
     power, links = _Power(spare), Links(problem)
     started: dict[int, Started] = {}
     rank = upward_ranks(problem)
@@ -64,7 +64,9 @@ def upward_ranks(problem: Problem) -> list[float]:
     return rank
 
 
-def _slot(lanes: list[Lane], mode: Mode, ready: float, power: "_Power", extra: float) -> tuple[float, tuple[int, ...]]:
+def _slot(
+    lanes: list[BusyIntervals], mode: Mode, ready: float, power: "_Power", extra: float
+) -> tuple[float, tuple[int, ...]]:
     """Earliest start of a mode, and the units it runs on."""
     begin = ready
     while True:

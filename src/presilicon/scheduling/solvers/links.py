@@ -6,7 +6,7 @@ from typing import Literal
 from presilicon.records import Problem, Started, TensorMove
 
 
-class Lane:
+class BusyIntervals:
     """Busy intervals in order of time; intervals that touch are merged."""
 
     def __init__(self) -> None:
@@ -49,10 +49,10 @@ class Links:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._lanes: dict[tuple[str, Direction], list[Lane]] = {}
+        self._lanes: dict[tuple[str, Direction], list[BusyIntervals]] = {}
         for pool in problem.pools:
-            self._lanes[pool.name, "out"] = [Lane() for _ in range(pool.units)]
-            self._lanes[pool.name, "in"] = [Lane() for _ in range(pool.units)]
+            self._lanes[pool.name, "out"] = [BusyIntervals() for _ in range(pool.units)]
+            self._lanes[pool.name, "in"] = [BusyIntervals() for _ in range(pool.units)]
         self._arrived: dict[tuple[int, str], float] = {}
         """By task and pool; for the pool on which it was computed, the time at which the result is with the host."""
         self._moves: list[TensorMove] = []

@@ -9,7 +9,7 @@ from presilicon.base import ConfigError
 from presilicon.records import Problem, Schedule
 from presilicon.scheduling.goals import Goal
 from presilicon.scheduling.solvers.anytime import ranks
-from presilicon.scheduling.solvers.bounds import Relaxation, energy_bound
+from presilicon.scheduling.solvers.bounds import RelaxedSolution, energy_bound
 from presilicon.scheduling.solvers.placing import place
 from presilicon.scheduling.solvers.tables import Array, Tables, assemble, empty_moves, read_moves, tables
 
@@ -23,7 +23,7 @@ SHARES = (0.2, 0.5, 0.8)
 
 
 def rounded(
-    problem: Problem, goal: Goal, relaxed: Relaxation | None, cuts: int, time_limit_s: float
+    problem: Problem, goal: Goal, relaxed: RelaxedSolution | None, cuts: int, time_limit_s: float
 ) -> Iterator[Schedule]:
     """The relaxed optimum with each op in its largest share, then those for reduced limits.
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from presilicon.base import ConfigError
 
 
-class Pipeline(Struct, frozen=True, kw_only=True):
+class CaterpillarPipeline(Struct, frozen=True, kw_only=True):
     """Layers on their cores."""
 
     layers: tuple[str, ...]

@@ -10,7 +10,7 @@ from presilicon.designs import MachineStep, StepPrice, Technology, curve_pj, op_
 from presilicon.records import Op, OpCost
 from presilicon.simulation.caterpillar.machine import CaterpillarMachine
 from presilicon.simulation.caterpillar.passes import OpPass, PassPlanner
-from presilicon.simulation.caterpillar.pipeline import Pipeline, allot_cores
+from presilicon.simulation.caterpillar.pipeline import CaterpillarPipeline, allot_cores
 from presilicon.simulation.energy import leakage_w, mac_pj
 
 
@@ -60,7 +60,7 @@ def price_caterpillar(step: MachineStep, machine: CaterpillarMachine) -> StepPri
     return _priced(placed, time_s, step, machine)
 
 
-def pipeline_of(step: MachineStep, machine: CaterpillarMachine) -> Pipeline:
+def pipeline_of(step: MachineStep, machine: CaterpillarMachine) -> CaterpillarPipeline:
     """The layers of a step as stages on their cores."""
     layers, last = step.graph.weighted_layers, len(step.graph.weighted_layers) - 1
     if not layers:
@@ -81,7 +81,7 @@ def pipeline_of(step: MachineStep, machine: CaterpillarMachine) -> Pipeline:
     least = [planner.cores_for_weights(stage) for stage in range(len(layers))]
     cores, _ = allot_cores(machine.cores, layers, cycles_if_possible, least)
     slot = max(cycles(stage, allotted) for stage, allotted in enumerate(cores))
-    return Pipeline(layers=layers, cores=cores, slot_cycles=slot, stage_of=stage_of)
+    return CaterpillarPipeline(layers=layers, cores=cores, slot_cycles=slot, stage_of=stage_of)
 
 
 def sustained_utilization(macs: int, time_s: float, machine: CaterpillarMachine) -> float:

@@ -17,7 +17,7 @@ from presilicon.simulation.cores.description import Cores
 from presilicon.simulation.cores.network import Flow, Network
 from presilicon.simulation.cores.splits import (
     ALONE,
-    Grid,
+    CoreGrid,
     Traffic,
     grid_by_samples,
     grids,
@@ -31,7 +31,7 @@ from presilicon.simulation.fusion.parts import Style, style_of
 from presilicon.simulation.systolic.cycles import gemm_cycles
 from presilicon.simulation.systolic.machine import STATIONARY, SystolicMachine
 from presilicon.simulation.systolic.mappings import dataflow_of
-from presilicon.simulation.systolic.plan import Plan, Planner
+from presilicon.simulation.systolic.plan import GroupPlan, Planner
 from presilicon.simulation.systolic.pricing import choose_plan, price_plan
 from presilicon.simulation.systolic.slices import used_shares
 from presilicon.simulation.systolic.work import systolic_rates
@@ -53,10 +53,10 @@ class Exchange(NamedTuple):
         return float(self.links.sum())
 
 
-class Layout(NamedTuple):
+class DividedProduct(NamedTuple):
     """A product on a grid of cores."""
 
-    grid: Grid
+    grid: CoreGrid
     traffic: Traffic
     sizes: tuple[float, float, float]
     """Bytes of A, B and the results or parts of sums."""
@@ -73,7 +73,7 @@ class Division:
         self._step, self._network, self._parallel, self._hop_byte_j = step, network, parallel, hop_byte_j
         self._cores, self._machine = machine.cores, one_core(machine, used)
         self._link_s = 1e-9 / (machine.cores.link_bytes * machine.clock_ghz)
-        self._known: dict[Any, Layout] = {}
+        self._known: dict[Any, DividedProduct] = {}
         self._nothing = Exchange(network.loads(()), 0.0)
         rates = systolic_rates(step.design, self._machine, step.technology)
         self._rates = replace(rates, leakage_w=None if rates.leakage_w is None else rates.leakage_w / used)
@@ -153,7 +153,7 @@ class Division:
             utilization=utilization,
         )
 
-    def _network_s(self, plan: Plan) -> list[float]:
+    def _network_s(self, plan: GroupPlan) -> list[float]:
         """Seconds for which the busiest link works in each group."""
         exchanges = self._exchanges(plan)
         return [
@@ -162,7 +162,7 @@ class Division:
             for group in plan.groups
         ]
 
-    def _exchanges(self, plan: Plan) -> list[Exchange]:
+    def _exchanges(self, plan: GroupPlan) -> list[Exchange]:
         """The traffic of every op."""
         exchanges = [self._nothing] * len(self._step.executed)
         if self._network.count == 1:
@@ -172,7 +172,7 @@ class Division:
                 exchanges[position] = self._exchange(plan, group, position)
         return exchanges
 
-    def _exchange(self, plan: Plan, group: Group, position: int) -> Exchange:
+    def _exchange(self, plan: GroupPlan, group: Group, position: int) -> Exchange:
         op = self._step.executed[position]
         if op.gemm is None:
             exchange = self._of_sums(op, style_of(op))
@@ -197,14 +197,14 @@ class Division:
         small = [tensor for tensor in op.outputs if style == "sum" or tensor.elements < largest]
         size = sum(self._step.formats.written_bytes(tensor, op.layer) for tensor in small)
         used = self._network.count
-        traffic = traffic_of(self._network, Grid(k=used), sums_samples=True)[0]
+        traffic = traffic_of(self._network, CoreGrid(k=used), sums_samples=True)[0]
         exchange = _add(traffic, (0.0, 0.0, size))
         if style == "norm":
-            back = _add(traffic_of(self._network, Grid(m=used), sums_samples=False)[0], (0.0, size, 0.0))
+            back = _add(traffic_of(self._network, CoreGrid(m=used), sums_samples=False)[0], (0.0, size, 0.0))
             exchange = Exchange(exchange.links + back.links, exchange.received + back.received)
         return exchange
 
-    def _lay_out(self, op: Op, gemm: Gemm) -> Layout:
+    def _lay_out(self, op: Op, gemm: Gemm) -> DividedProduct:
         """The grid of a product: by samples, or with the least time of the array and the busiest link."""
         used, formats = self._network.count, self._step.formats
         first, second = used_shares(op, gemm, (1, 1, 1))
@@ -215,7 +215,7 @@ class Division:
         key = (gemm, op.phase, choices[0], left * first, right * second, results, sum_bytes)
         if key in self._known:
             return self._known[key]
-        layouts: list[tuple[tuple[float, float], Layout]] = []
+        layouts: list[tuple[tuple[float, float], DividedProduct]] = []
         stored = sum(formats.written_bytes(tensor, op.layer) for tensor in op.outputs)
         for grid in choices:
             cycles = self._cycles(share_of_gemm(gemm, grid), op.phase)
@@ -225,7 +225,7 @@ class Division:
             for traffic in traffic_of(self._network, grid, sums_samples=op.phase == "weight_grad"):
                 exchange = _add(traffic, sizes)
                 link_cycles = float(exchange.links.max(initial=0.0)) / self._cores.link_bytes
-                layouts.append(((max(cycles, link_cycles), exchange.links_sum), Layout(grid, traffic, sizes)))
+                layouts.append(((max(cycles, link_cycles), exchange.links_sum), DividedProduct(grid, traffic, sizes)))
         goal, layout = min(layouts, key=lambda pair: pair[0])
         if goal[0] > _WORTHWHILE * layouts[0][0][0]:
             layout = layouts[0][1]

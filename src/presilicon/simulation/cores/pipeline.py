@@ -10,11 +10,11 @@ from presilicon.designs import MachineStep, StepPrice
 from presilicon.records import CoresUse, DramBounds, Op, OpCost
 from presilicon.simulation.cores.division import describe_network, evenly, one_core
 from presilicon.simulation.cores.network import Flow, Network
-from presilicon.simulation.cores.stages import Block, blocks_of, order_of_blocks, stages_of
+from presilicon.simulation.cores.stages import PipelinePass, blocks_of, order_of_blocks, stages_of
 from presilicon.simulation.fusion.values import BEFORE, StepValues, find_values
 from presilicon.simulation.systolic.machine import SystolicMachine
-from presilicon.simulation.systolic.plan import Plan, Planner
-from presilicon.simulation.systolic.pricing import Span, choose_plan, price_plan
+from presilicon.simulation.systolic.plan import GroupPlan, Planner
+from presilicon.simulation.systolic.pricing import GroupSpan, choose_plan, price_plan
 from presilicon.simulation.systolic.work import Rates, systolic_rates
 
 
@@ -24,12 +24,12 @@ class Stage(NamedTuple):
     step: MachineStep
     positions: tuple[int, ...]
     """Position of each of its ops in the whole step."""
-    plan: Plan
-    spans: list[Span]
+    plan: GroupPlan
+    spans: list[GroupSpan]
     """Its groups one after another, as if nothing came from other cores."""
 
 
-class Pipeline:
+class CorePipeline:
     """A step with its layers on the cores of a network; neighbours in the order of layers are neighbours there."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Pipeline:
         ops, blocks = self._step.executed, blocks_of(self._step.executed)
         count = max(self._stage_of) + 1
         micro_batches = max(block.micro_batch for block in blocks) + 1
-        by_stage: list[dict[Block, list[int]]] = [{} for _ in range(count)]
+        by_stage: list[dict[PipelinePass, list[int]]] = [{} for _ in range(count)]
         for position, (stage, block) in enumerate(zip(self._stage_of, blocks, strict=True)):
             for number in range(count) if _is_for_all(ops[position]) else (stage,):
                 by_stage[number].setdefault(block, []).append(position)
@@ -149,10 +149,10 @@ class Pipeline:
         row, col = divmod(stage, self._network.cols)
         return row * self._network.cols + (col if row % 2 == 0 else self._network.cols - 1 - col)
 
-    def _schedule(self) -> list[list[Span]]:
+    def _schedule(self) -> list[list[GroupSpan]]:
         """The spans of each stage's groups: each begins when the one before is done, and what it needs has come."""
         done_s: dict[int, float] = {}
-        started: list[list[Span]] = [[] for _ in self._stages]
+        started: list[list[GroupSpan]] = [[] for _ in self._stages]
         pending = sum(len(stage.spans) for stage in self._stages)
         while pending:
             before = pending
@@ -167,7 +167,7 @@ class Pipeline:
                 raise ConfigError("machine.cores.parallel: the layers of this step cannot be passed from core to core")
         return started
 
-    def _begin(self, number: int, stage: Stage, started: list[Span], done_s: dict[int, float]) -> Span | None:
+    def _begin(self, number: int, stage: Stage, started: list[GroupSpan], done_s: dict[int, float]) -> GroupSpan | None:
         """The span of the next group, or None if it needs what is not there yet."""
         slot = len(started)
         ready_s = started[-1].start_s + started[-1].time_s if started else 0.0
@@ -188,7 +188,7 @@ class Pipeline:
             done_s[stage.positions[index]] = ready_s + span.time_s
         return span
 
-    def _price_ops(self, spans: Sequence[list[Span]]) -> tuple[tuple[OpCost, ...], dict[str, float]]:
+    def _price_ops(self, spans: Sequence[list[GroupSpan]]) -> tuple[tuple[OpCost, ...], dict[str, float]]:
         """Every op on its core, and energy by component; leakage is that of the whole chip."""
         costs: dict[int, OpCost] = {}
         components: dict[str, float] = {}

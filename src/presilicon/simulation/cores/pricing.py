@@ -13,7 +13,7 @@ from presilicon.simulation.area import area
 from presilicon.simulation.cores.description import Cores
 from presilicon.simulation.cores.division import Division
 from presilicon.simulation.cores.network import Network
-from presilicon.simulation.cores.pipeline import Pipeline
+from presilicon.simulation.cores.pipeline import CorePipeline
 from presilicon.simulation.mapping.tiles import goal_of
 from presilicon.simulation.systolic.machine import SystolicMachine
 
@@ -47,11 +47,11 @@ def price_cores(step: MachineStep, machine: SystolicMachine) -> StepPrice:
 
 def _ways(
     step: MachineStep, machine: SystolicMachine, whole: Network, alone: StepPrice, hop_byte_j: float
-) -> Iterator[Callable[[], Division | Pipeline]]:
+) -> Iterator[Callable[[], Division | CorePipeline]]:
     for part in whole.parts()[:-1]:
         for parallel in _WAYS[machine.cores.parallel]:
             if parallel == "layer":
-                yield partial(Pipeline, step, machine, part, alone, hop_byte_j)
+                yield partial(CorePipeline, step, machine, part, alone, hop_byte_j)
             else:
                 yield partial(Division, step, machine, part, parallel, hop_byte_j)
 

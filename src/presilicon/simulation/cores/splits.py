@@ -16,7 +16,7 @@ from presilicon.records import Gemm, Op, StepGraph, TensorRef
 from presilicon.simulation.cores.network import Flow, Network
 
 
-class Grid(NamedTuple):
+class CoreGrid(NamedTuple):
     """Cores along the rows, the reduction and the columns of a product, or along a batch of products."""
 
     m: int = 1
@@ -30,24 +30,24 @@ class Grid(NamedTuple):
         return self.n, self.m, self.k
 
 
-ALONE = Grid()
+ALONE = CoreGrid()
 
 
-def grid_by_samples(op: Op, cores: int) -> Grid:
+def grid_by_samples(op: Op, cores: int) -> CoreGrid:
     """The grid of a product that is divided by samples: rows, the reduction of a weight gradient, or the batch."""
     assert op.gemm is not None
     if is_batch(op):
-        return Grid(batch=cores)
-    return Grid(k=cores) if op.phase == "weight_grad" else Grid(m=cores)
+        return CoreGrid(batch=cores)
+    return CoreGrid(k=cores) if op.phase == "weight_grad" else CoreGrid(m=cores)
 
 
-def grids(op: Op, cores: int) -> list[Grid]:
+def grids(op: Op, cores: int) -> list[CoreGrid]:
     """All grids of a product on all cores, that by samples first; a batch of products is divided as such."""
     first = grid_by_samples(op, cores)
     if is_batch(op):
         return [first]
     divisors = [size for size in range(1, cores + 1) if cores % size == 0]
-    others = [Grid(m, k, cores // (m * k)) for m in divisors for k in divisors if cores % (m * k) == 0]
+    others = [CoreGrid(m, k, cores // (m * k)) for m in divisors for k in divisors if cores % (m * k) == 0]
     return [first, *(grid for grid in others if grid != first)]
 
 
@@ -67,7 +67,7 @@ def share_of_graph(graph: StepGraph, cores: int) -> StepGraph:
     )
 
 
-def share_of_op(op: Op, cores: int, grid: Grid) -> Op:
+def share_of_op(op: Op, cores: int, grid: CoreGrid) -> Op:
     """The share of an op that the busiest core runs, with the part of its tensors that it owns."""
     return replace(
         op,
@@ -78,7 +78,7 @@ def share_of_op(op: Op, cores: int, grid: Grid) -> Op:
     )
 
 
-def share_of_gemm(gemm: Gemm, grid: Grid) -> Gemm:
+def share_of_gemm(gemm: Gemm, grid: CoreGrid) -> Gemm:
     """The largest part of a product that a core of a grid computes."""
     sides = zip((gemm.m, gemm.k, gemm.n, gemm.count), grid, strict=True)
     return Gemm(*(ceil(size / cores) for size, cores in sides))
@@ -98,7 +98,7 @@ class Traffic(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 12)
-def traffic_of(network: Network, grid: Grid, *, sums_samples: bool) -> tuple[Traffic, ...]:
+def traffic_of(network: Network, grid: CoreGrid, *, sums_samples: bool) -> tuple[Traffic, ...]:
     """The loads of a product on a grid, for each way to lay its grid on the cores.
 
     Cores that own neighbouring samples are neighbours, so the axis of samples is outermost: the rows, or the reduction
@@ -119,7 +119,7 @@ def _received(flows: list[Flow]) -> float:
     return sum(flow.size * len(flow.targets) for flow in flows)
 
 
-def flows_of(cores: int, grid: Grid, order: str) -> tuple[list[Flow], list[Flow], list[Flow]]:
+def flows_of(cores: int, grid: CoreGrid, order: str) -> tuple[list[Flow], list[Flow], list[Flow]]:
     """The flows of A, B and the sums on a grid whose axes are laid on the cores in an order, outermost first.
 
     Each core owns the same part of every tensor. What it owns of samples goes, cut along the other axis, to the cores
@@ -135,7 +135,7 @@ def flows_of(cores: int, grid: Grid, order: str) -> tuple[list[Flow], list[Flow]
     )
 
 
-def _cell(core: int, order: str, grid: Grid) -> dict[str, int]:
+def _cell(core: int, order: str, grid: CoreGrid) -> dict[str, int]:
     """The position of a core along each axis of a grid."""
     cell = {}
     for axis in reversed(order):
@@ -144,7 +144,7 @@ def _cell(core: int, order: str, grid: Grid) -> dict[str, int]:
 
 
 def _flows(
-    cells: list[dict[str, int]], grid: Grid, axes: tuple[str, str], samples: str, *, summed: bool = False
+    cells: list[dict[str, int]], grid: CoreGrid, axes: tuple[str, str], samples: str, *, summed: bool = False
 ) -> list[Flow]:
     """Flows of a tensor with two axes; a tensor without the axis of samples is owned by the cores that need it."""
     sharers: dict[tuple[int, ...], list[int]] = {}

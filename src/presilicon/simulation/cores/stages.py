@@ -12,14 +12,14 @@ from presilicon.records import Op
 Part = Literal["forward", "backward", "update"]
 
 
-class Block(NamedTuple):
+class PipelinePass(NamedTuple):
     """A pass of a micro-batch, or the update."""
 
     part: Part
     micro_batch: int
 
 
-def blocks_of(ops: Sequence[Op]) -> list[Block]:
+def blocks_of(ops: Sequence[Op]) -> list[PipelinePass]:
     """The block of each op: a forward pass after a backward one begins the next micro-batch."""
     blocks, number, before = [], 0, "forward"
     for op in ops:
@@ -27,23 +27,23 @@ def blocks_of(ops: Sequence[Op]) -> list[Block]:
         if part == "forward" and before == "backward":
             number += 1
         before = part if part != "update" else before
-        blocks.append(Block(part, 0 if part == "update" else number))
+        blocks.append(PipelinePass(part, 0 if part == "update" else number))
     return blocks
 
 
-def order_of_blocks(stage: int, stages: int, micro_batches: int) -> list[Block]:
+def order_of_blocks(stage: int, stages: int, micro_batches: int) -> list[PipelinePass]:
     """The blocks of a stage in the order in which it runs them.
 
     >>> [f"{block.part[0]}{block.micro_batch}" for block in order_of_blocks(1, 3, 4)]
     ['f0', 'f1', 'b0', 'f2', 'b1', 'f3', 'b2', 'b3', 'u0']
     """
     ahead = min(stages - stage, micro_batches)
-    order = [Block("forward", number) for number in range(ahead)]
+    order = [PipelinePass("forward", number) for number in range(ahead)]
     for number in range(micro_batches):
-        order.append(Block("backward", number))
+        order.append(PipelinePass("backward", number))
         if number + ahead < micro_batches:
-            order.append(Block("forward", number + ahead))
-    return [*order, Block("update", 0)]
+            order.append(PipelinePass("forward", number + ahead))
+    return [*order, PipelinePass("update", 0)]
 
 
 def balance(costs: Sequence[float], stages: int) -> list[int]:
@@ -77,7 +77,7 @@ def stages_of(ops: Sequence[Op], times_s: Mapping[int, float], stages: int) -> l
     A layer that is used several times keeps all layers between its uses in its stage. What lies outside of the model
     follows its last layer.
     """
-    first = Block("forward", 0)
+    first = PipelinePass("forward", 0)
     units = _units([op.layer for op, block in zip(ops, blocks_of(ops), strict=True) if block == first and op.layer])
     costs = [0.0] * (max(units.values(), default=-1) + 1)
     for position, op in enumerate(ops):

@@ -45,7 +45,7 @@ class Group(Struct, frozen=True, kw_only=True):
     """Space for tiles in use and being filled, and for what the products hold."""
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class GroupLimits(Struct, frozen=True, kw_only=True):
     """Limits within which groups form."""
 
     buffer_bytes: float
@@ -65,7 +65,7 @@ def form_groups(
     styles: Sequence[Style],
     aligned: Sequence[tuple[bool, ...]],
     products: Mapping[int, ProductPart],
-    limits: Limits,
+    limits: GroupLimits,
     fences: Container[int] = (),
     units: Sequence[float] = (),
 ) -> tuple[Group, ...]:
@@ -157,7 +157,7 @@ class _Former:
         styles: Sequence[Style],
         aligned: Sequence[tuple[bool, ...]],
         products: Mapping[int, ProductPart],
-        limits: Limits,
+        limits: GroupLimits,
         units: Sequence[float],
     ) -> None:
         self._units = units

@@ -13,7 +13,7 @@ from presilicon.simulation.fusion.groups import Group
 from presilicon.simulation.fusion.values import BEFORE, StepValues
 
 
-class Transfer(Struct, frozen=True, gc=False):
+class ValueTransfer(Struct, frozen=True, gc=False):
     """Bytes of a value between DRAM and the buffer, for one op."""
 
     value: int
@@ -36,8 +36,8 @@ class Stay(NamedTuple):
 class Transfers(NamedTuple):
     """All transfers of a step; those of unfinished sums are not among them."""
 
-    loads: list[Transfer]
-    stores: list[Transfer]
+    loads: list[ValueTransfer]
+    stores: list[ValueTransfer]
     stays: tuple[Stay, ...] = ()
     """Data that needs none because it stays on chip, in the order of values and groups."""
 
@@ -82,13 +82,13 @@ def find_transfers(groups: Sequence[Group], values: StepValues, sizes: Sequence[
                 if writer != BEFORE and home[writer] == slot and not pinned[value]:
                     continue
                 if position == group.tiled:
-                    transfers.loads.append(Transfer(value, slot, position, sizes[position].tiled[index]))
+                    transfers.loads.append(ValueTransfer(value, slot, position, sizes[position].tiled[index]))
                     continue
                 passes = 1 if position in gathered else sizes[position].passes[index]
                 size_bytes = sizes[position].once[index] * passes
                 if value not in shared or size_bytes > shared[value][1]:
                     shared[value] = (shared[value][0] if value in shared else charged, size_bytes)
-        transfers.loads.extend(Transfer(value, slot, *charge) for value, charge in shared.items())
+        transfers.loads.extend(ValueTransfer(value, slot, *charge) for value, charge in shared.items())
         for position in group.members:
             for value, size_bytes in zip(values.writes[position], sizes[position].stores, strict=True):
                 leaves = values.outlives[value] or pinned[value]
@@ -98,7 +98,7 @@ def find_transfers(groups: Sequence[Group], values: StepValues, sizes: Sequence[
                             leaves = True
                             break
                 if leaves:
-                    transfers.stores.append(Transfer(value, slot, position, size_bytes))
+                    transfers.stores.append(ValueTransfer(value, slot, position, size_bytes))
     return transfers
 
 
@@ -110,7 +110,7 @@ def exchange(transfers: Transfers, imported: Container[int], exported: Container
     """
     if imported == () and exported == ():
         return transfers
-    loads: dict[int, list[Transfer]] = {}
+    loads: dict[int, list[ValueTransfer]] = {}
     for load in transfers.loads:
         loads.setdefault(load.value, []).append(load)
     left = Transfers([], [], transfers.stays)
@@ -162,7 +162,7 @@ def keep_on_chip(
     for load in transfers.loads:
         share = shares.get((load.value, load.slot), 0.0)
         left.loads.append(
-            load if share == 0 else Transfer(load.value, load.slot, load.position, load.size_bytes * (1 - share))
+            load if share == 0 else ValueTransfer(load.value, load.slot, load.position, load.size_bytes * (1 - share))
         )
     for store in transfers.stores:
         share = 0.0
@@ -173,7 +173,7 @@ def keep_on_chip(
 
 
 def _stays_of(
-    value: int, loads: Mapping[int, float], values: StepValues, stored: Mapping[int, Transfer]
+    value: int, loads: Mapping[int, float], values: StepValues, stored: Mapping[int, ValueTransfer]
 ) -> list[_Candidate]:
     size_bytes = values.size_bytes[value]
     store = stored.get(value)

@@ -10,8 +10,8 @@ from msgspec import Struct
 from presilicon.base import ConfigError
 from presilicon.simulation.mapping import numba_kernels as kernel
 from presilicon.simulation.mapping.nest import (
-    Hardware,
     Loop,
+    MappedArray,
     Mapping,
     Precision,
     Price,
@@ -28,7 +28,7 @@ TRIES = 20_000
 """Orders of loops that are tried: all, or so many where there are more."""
 
 
-class Mapped(Struct, frozen=True, kw_only=True):
+class BestMapping(Struct, frozen=True, kw_only=True):
     """The best mapping that was found."""
 
     nest: Mapping
@@ -40,14 +40,14 @@ class Mapped(Struct, frozen=True, kw_only=True):
 
 def find_mapping(
     problem: Contraction,
-    machine: Hardware,
+    machine: MappedArray,
     precision: Precision,
     spatial: tuple[tuple[Loop, ...], ...],
     *,
     objective: Objective = "product",
     tries: int = TRIES,
     most_loops: int = 12,
-) -> Mapped:
+) -> BestMapping:
     """The order of loops, and the parts of them that memories hold, with the least of the objective.
 
     Raises:
@@ -74,7 +74,9 @@ def find_mapping(
             for number, tensor in enumerate(TENSORS)
         },
     )
-    return Mapped(nest=nest, price=price_mapping(problem, machine, nest, precision), tried=int(tried), is_exact=exact)
+    return BestMapping(
+        nest=nest, price=price_mapping(problem, machine, nest, precision), tried=int(tried), is_exact=exact
+    )
 
 
 def temporal_loops(problem: Contraction, spatial: Sequence[Sequence[Loop]], most: int) -> list[Loop]:
@@ -115,7 +117,7 @@ def _factors(size: int) -> tuple[int, ...]:
 
 
 def _facts(
-    problem: Contraction, machine: Hardware, precision: Precision, spatial: tuple[tuple[Loop, ...], ...]
+    problem: Contraction, machine: MappedArray, precision: Precision, spatial: tuple[tuple[Loop, ...], ...]
 ) -> kernel.Facts:
     nest = Mapping(spatial=spatial, loops=(), cuts={})
     nothing = machine.stores[0]
@@ -161,7 +163,7 @@ def _facts(
 
 
 def _too_small(
-    problem: Contraction, machine: Hardware, precision: Precision, spatial: tuple[tuple[Loop, ...], ...]
+    problem: Contraction, machine: MappedArray, precision: Precision, spatial: tuple[tuple[Loop, ...], ...]
 ) -> str:
     """The message for a hierarchy that cannot hold one tile, with the store."""
     nest = Mapping(spatial=spatial, loops=(), cuts={})

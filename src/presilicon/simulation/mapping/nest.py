@@ -35,7 +35,7 @@ class Store(Struct, frozen=True, kw_only=True):
     """Whether half of it is filled while the other half is in use."""
 
 
-class Hardware(Struct, frozen=True, kw_only=True):
+class MappedArray(Struct, frozen=True, kw_only=True):
     """An array of multipliers, and the memories from those at the multipliers outward."""
 
     axes: tuple[int, ...]
@@ -70,7 +70,7 @@ class Mapping(Struct, frozen=True, kw_only=True):
     """For each store of a tensor, how many loops run inside of what it holds; all of them for the outermost."""
 
 
-class Transfer(Struct, frozen=True, kw_only=True):
+class LevelTransfer(Struct, frozen=True, kw_only=True):
     """Bits that move between two neighbours in the chain of a tensor; the lower one is None at the multipliers.
 
     Bits are those of one tile in one copy, in whole words; they move `times` times.
@@ -100,7 +100,7 @@ class Price(Struct, frozen=True, kw_only=True):
 
     cycles: float
     compute_cycles: float
-    transfers: tuple[Transfer, ...]
+    transfers: tuple[LevelTransfer, ...]
     traffic: tuple[tuple[float, float], ...]
     """Bits read from and written to each store, all copies together."""
     energy_pj: float
@@ -145,7 +145,7 @@ def changes(nest: Mapping, tensor: Tensor, loops: int) -> tuple[int, int]:
     return prod(loop.count for loop in outer[first:]), different
 
 
-def check_mapping(problem: Contraction, machine: Hardware, nest: Mapping, precision: Precision) -> None:
+def check_mapping(problem: Contraction, machine: MappedArray, nest: Mapping, precision: Precision) -> None:
     """Refuse a mapping that does not cover the product, or that does not fit.
 
     Raises:
@@ -166,7 +166,7 @@ def check_mapping(problem: Contraction, machine: Hardware, nest: Mapping, precis
 
 
 def _held(
-    problem: Contraction, machine: Hardware, nest: Mapping, precision: Precision, index: int
+    problem: Contraction, machine: MappedArray, nest: Mapping, precision: Precision, index: int
 ) -> Iterator[tuple[Tensor, float]]:
     """Bits of each tensor in a copy of a store."""
     store = machine.stores[index]
@@ -188,7 +188,7 @@ def _is_partial(problem: Contraction, nest: Mapping, store: Store, loops: int) -
     return any(dim in reduced for dim in (*outside, *(loop.dim for loop in nest.loops[loops:])))
 
 
-def price_mapping(problem: Contraction, machine: Hardware, nest: Mapping, precision: Precision) -> Price:
+def price_mapping(problem: Contraction, machine: MappedArray, nest: Mapping, precision: Precision) -> Price:
     """Cycles, traffic and energy of a mapping, by their definitions.
 
     A tile is fetched whenever it changes. Results return when their tile changes, and are fetched again if they are not
@@ -239,7 +239,7 @@ def price_mapping(problem: Contraction, machine: Hardware, nest: Mapping, precis
     )
 
 
-def _first_share(problem: Contraction, machine: Hardware, nest: Mapping, transfer: Transfer) -> float:
+def _first_share(problem: Contraction, machine: MappedArray, nest: Mapping, transfer: LevelTransfer) -> float:
     """The part of a tile that must move before the array can begin, or after it has ended.
 
     A tile that is moved only once moves during the whole computation, but for what the innermost store needs first.
@@ -274,7 +274,9 @@ def _stall(moves: list[tuple[float, int, float]], port_bits: float, compute: flo
     return late + max(busy - (compute if is_free else min(windows, compute)), 0.0)
 
 
-def _transfers(problem: Contraction, machine: Hardware, nest: Mapping, precision: Precision) -> Iterator[Transfer]:
+def _transfers(
+    problem: Contraction, machine: MappedArray, nest: Mapping, precision: Precision
+) -> Iterator[LevelTransfer]:
     used = [
         sum(bits for _, bits in _held(problem, machine, nest, precision, index)) for index in range(len(machine.stores))
     ]
@@ -295,7 +297,7 @@ def _transfers(problem: Contraction, machine: Hardware, nest: Mapping, precision
                 free = lower.bits - used[lower_index]
                 window = _window_of(problem, nest, precision, tensor, lower, loops, free)
             if tensor != problem.result:
-                yield Transfer(
+                yield LevelTransfer(
                     tensor=tensor, upper=index, lower=lower_index, times=times, again=times, window=window,
                     read=_words(wanted * bits, upper), filled=_words(needed * bits, lower),
                 )  # fmt: skip
@@ -304,7 +306,7 @@ def _transfers(problem: Contraction, machine: Hardware, nest: Mapping, precision
             finished = precision.of(tensor, tensor, is_partial=_is_partial(problem, nest, upper, len(nest.loops)))
             # Each part leaves once when it is finished, and before that whenever the tile changes.
             mean = (again * sums + different * finished) / times
-            yield Transfer(
+            yield LevelTransfer(
                 tensor=tensor, upper=index, lower=lower_index, times=times, again=again, window=window,
                 read=_words(wanted * sums, upper), filled=_words(needed * sums, lower),
                 written=_words(wanted * mean, upper), drained=_words(needed * mean, lower),

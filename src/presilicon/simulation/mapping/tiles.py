@@ -107,7 +107,7 @@ class Fabric(Struct, frozen=True, kw_only=True):
         )
 
 
-class Task(Struct, frozen=True, kw_only=True):
+class MappingTask(Struct, frozen=True, kw_only=True):
     """A product with what is the same for all of its mappings."""
 
     gemm: Gemm
@@ -174,12 +174,12 @@ class TilePrice(Struct, frozen=True, kw_only=True):
         """Smaller for a better mapping."""
         return goal_of(objective, self.time_cycles, self.energy_j)
 
-    def occupied(self, task: Task) -> float:
+    def occupied(self, task: MappingTask) -> float:
         """Bytes of the outermost tile of all three operands."""
         tile = self.tiles[-1]
         return float(tile.m * tile.k * task.held.a + tile.k * tile.n * task.held.b + tile.m * tile.n * task.held.sum)
 
-    def dram_bytes(self, task: Task) -> tuple[float, float, float]:
+    def dram_bytes(self, task: MappingTask) -> tuple[float, float, float]:
         """DRAM bytes of A, of B and of unfinished sums; finished results are not counted."""
         (a, b, sums), (a_share, b_share) = task.totals(), task.dram_shares
         return self.reads_a * a * a_share, self.reads_b * b * b_share, 2 * self.spills * sums
@@ -199,7 +199,9 @@ class _Prices(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 14)
-def find_tiles(task: Task, fabric: Fabric, objective: Objective = "time", most_cuts: int = MOST_CUTS) -> TilePrice:
+def find_tiles(
+    task: MappingTask, fabric: Fabric, objective: Objective = "time", most_cuts: int = MOST_CUTS
+) -> TilePrice:
     """The mapping with the least time, energy or product of both; of equally fast ones, that with the least energy.
 
     Along a dimension with more than about `most_cuts`^2 / 4 folds, not every number of tiles is tried.
@@ -236,7 +238,7 @@ def find_tiles(task: Task, fabric: Fabric, objective: Objective = "time", most_c
 
 
 def _search(
-    task: Task,
+    task: MappingTask,
     fabric: Fabric,
     level: int,
     bounds: Sequence[int],
@@ -289,7 +291,7 @@ def _ranked(prices: Sequence[_Prices], count: int, objective: Objective) -> tupl
     return np.lexsort(((energy if objective == "time" else time).ravel(), near.ravel())), goal
 
 
-def _settled_price(task: Task, fabric: Fabric, tiles: tuple[Tile, ...]) -> TilePrice:
+def _settled_price(task: MappingTask, fabric: Fabric, tiles: tuple[Tile, ...]) -> TilePrice:
     """The price of settled tiles."""
     inner = tiles[0]
     sides = [np.array([side]) for side in (inner.m, inner.k, inner.n)]
@@ -328,13 +330,13 @@ def least_traffic(gemm: Gemm, element: ElementBytes, capacity_bytes: float) -> f
     """
     room = max(capacity_bytes, element.a + element.b + element.sum)
     buffer = Buffer(name="", level=0, holds=(0, 1, 2), usable_bytes=room)
-    task = Task(gemm=gemm, held=element, streamed=element, folds=(1, 1, 1), cycles=0.0, reload_cycles=0.0)
+    task = MappingTask(gemm=gemm, held=element, streamed=element, folds=(1, 1, 1), cycles=0.0, reload_cycles=0.0)
     longest = max(range(3), key=_sizes(task).__getitem__)
     fabric = Fabric(steps=(1, 1, 1), stream=longest, buffers=(buffer,), dram_bytes_per_cycle=1.0)
     return sum(find_tiles(task, fabric, most_cuts=512).dram_bytes(task))
 
 
-def _sizes(task: Task) -> tuple[int, int, int]:
+def _sizes(task: MappingTask) -> tuple[int, int, int]:
     return task.gemm.m, task.gemm.k, task.gemm.n
 
 
@@ -353,7 +355,7 @@ def _occupied(tile: Sequence[Any], held: ElementBytes, buffer: Buffer) -> Any:
     return sum(sizes[operand] for operand in buffer.holds)
 
 
-def _candidates(bounds: Sequence[int], task: Task, fabric: Fabric, level: int, most_cuts: int) -> list[Any]:
+def _candidates(bounds: Sequence[int], task: MappingTask, fabric: Fabric, level: int, most_cuts: int) -> list[Any]:
     """Tiles of a level that fit: every number of tiles along two dimensions, the largest along that which streams.
 
     Those of outer levels are as even as that allows, so that tiles inside of them leave little over.
@@ -393,7 +395,7 @@ def _cuts(size: int, step: int, most: int) -> list[int]:
 
 
 def _price(
-    task: Task, fabric: Fabric, level: int, sides: list[Any], innermost: int, outer: tuple[Tile, ...]
+    task: MappingTask, fabric: Fabric, level: int, sides: list[Any], innermost: int, outer: tuple[Tile, ...]
 ) -> _Prices:
     """Cycles, traffic and energy of candidates for a level, whose outer levels are settled.
 

@@ -69,7 +69,7 @@ class Peaks(Struct, frozen=True, kw_only=True):
     tflops: dict[str, AboveZero]
 
 
-class Activity(NamedTuple):
+class KernelLoad(NamedTuple):
     """What the power of a working kernel depends on."""
 
     labels: tuple[str, ...]
@@ -83,7 +83,7 @@ class Activity(NamedTuple):
 class MeasuredPowers(Struct, frozen=True, kw_only=True):
     """How the power of measured kernels differs from that of their class: bells around them."""
 
-    points: tuple[Activity, ...]
+    points: tuple[KernelLoad, ...]
     weights: tuple[float, ...]
     lowest: float
     """The least and the greatest logarithm of measured over fitted power, beyond which the sum never goes."""
@@ -179,7 +179,7 @@ _WIDTH = 2.0
 class Activities:
     """Kernels by their activity, to which others are compared."""
 
-    def __init__(self, activities: Sequence[Activity]) -> None:
+    def __init__(self, activities: Sequence[KernelLoad]) -> None:
         from numpy import array
 
         self._numbers: list[dict[str, int]] = [{} for _ in _APART]
@@ -189,7 +189,7 @@ class Activities:
         self._labels, self._rates = self._encode(activities)
         self._apart = array(_APART)
 
-    def likeness(self, others: Sequence[Activity]) -> Any:
+    def likeness(self, others: Sequence[KernelLoad]) -> Any:
         """How alike each of some other kernels is to each of these, from 0 to 1, as a matrix."""
         from numpy import exp
 
@@ -197,7 +197,7 @@ class Activities:
         away = (labels[:, None] != self._labels) @ self._apart
         return exp(-away - ((rates[:, None] - self._rates) ** 2).sum(-1) / (2 * _WIDTH**2))
 
-    def _encode(self, activities: Sequence[Activity]) -> tuple[Any, Any]:
+    def _encode(self, activities: Sequence[KernelLoad]) -> tuple[Any, Any]:
         """Labels as numbers, -1 for unknown ones, and rates."""
         from numpy import array
 
@@ -217,7 +217,7 @@ class Efficiency:
         self._groups = layers.groups if layers else {}
         self._powers = layers.powers if layers else None
         self._measured: Activities | None = None
-        self._factors: dict[Activity, float] = {}
+        self._factors: dict[KernelLoad, float] = {}
         self._arrays: dict[str, _Bells] = {}
         self._known: dict[Features, KernelRate | None] = {}
 
@@ -231,7 +231,7 @@ class Efficiency:
         """Whether the layer of a kernel was measured itself."""
         return any(features.layer in self._groups[key].known for key in features.keys[:1] if key in self._groups)
 
-    def power_factor(self, activity: Activity) -> float:
+    def power_factor(self, activity: KernelLoad) -> float:
         """Power of a working kernel over what its class draws; 1 where no powers were measured."""
         if self._powers is None:
             return 1.0
@@ -239,7 +239,7 @@ class Efficiency:
             self._factors[activity] = self._power_factor(activity, self._powers)
         return self._factors[activity]
 
-    def _power_factor(self, activity: Activity, powers: MeasuredPowers) -> float:
+    def _power_factor(self, activity: KernelLoad, powers: MeasuredPowers) -> float:
         from numpy import exp
 
         self._measured = self._measured or Activities(powers.points)

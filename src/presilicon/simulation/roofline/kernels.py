@@ -22,7 +22,7 @@ from presilicon.simulation.roofline.features import (
 )
 from presilicon.simulation.roofline.machine import MatrixRate, RooflineMachine
 from presilicon.simulation.roofline.recurrence import find_recurrence
-from presilicon.simulation.roofline.widths import Layout, lay_out_tensors
+from presilicon.simulation.roofline.widths import TensorWidths, lay_out_tensors
 
 _TENSORS = 40
 """Tensors that an optimizer updates in one launch."""
@@ -48,7 +48,7 @@ class Extra(NamedTuple):
         return self.features.keys[-1] == "cast"
 
 
-class Kernel(Struct, frozen=True, kw_only=True):
+class OpKernel(Struct, frozen=True, kw_only=True):
     """The work of one op."""
 
     op: Op
@@ -98,7 +98,7 @@ class Kernel(Struct, frozen=True, kw_only=True):
         return self.size_bytes + sum(extra.size_bytes for extra in self.extras)
 
 
-def make_kernels(ops: Sequence[Op], machine: RooflineMachine, formats: StepFormats) -> list[Kernel]:
+def make_kernels(ops: Sequence[Op], machine: RooflineMachine, formats: StepFormats) -> list[OpKernel]:
     """The kernels of a step, one for each op; an op that another one absorbs has no launch and no work."""
     attention = find_attention(ops) if machine.fused_attention else NO_ATTENTION
     recurrence = find_recurrence(ops)
@@ -106,7 +106,7 @@ def make_kernels(ops: Sequence[Op], machine: RooflineMachine, formats: StepForma
     kernels = []
     for op, layout in zip(ops, layouts, strict=True):
         if op.index in attention.absorbed or op.index in recurrence.absorbed:
-            kernels.append(Kernel(op=op, launches=0))
+            kernels.append(OpKernel(op=op, launches=0))
         else:
             gemm = recurrence.merged.get(op.index, op.gemm)
             kernel = _kernel(op, gemm, layout, attention, machine, formats)
@@ -115,8 +115,13 @@ def make_kernels(ops: Sequence[Op], machine: RooflineMachine, formats: StepForma
 
 
 def _kernel(
-    op: Op, gemm: Gemm | None, layout: Layout, attention: FusedAttention, machine: RooflineMachine, formats: StepFormats
-) -> Kernel:
+    op: Op,
+    gemm: Gemm | None,
+    layout: TensorWidths,
+    attention: FusedAttention,
+    machine: RooflineMachine,
+    formats: StepFormats,
+) -> OpKernel:
     # A product that stands for those of many time steps has the conversions of all of them.
     times = gemm.m * gemm.count / (op.gemm.m * op.gemm.count) if gemm and op.gemm and gemm is not op.gemm else 1
     extras = tuple(cast_of(times * elements, bits) for elements, bits in layout.casts)
@@ -130,7 +135,7 @@ def _kernel(
             features = features_of_attention(op, gemm, _measured_unit(unit), is_causal)
         else:
             factor, features = 1.0, features_of_product(op, gemm, _measured_unit(unit), machine.layout)
-        return Kernel(
+        return OpKernel(
             op=op,
             features=features,
             stands_for=_unmeasured(unit),
@@ -148,7 +153,7 @@ def _kernel(
         features = features_of_product(op, op.gemm, unit, machine.layout)
     else:
         features = features_of_move(op, _class_of(op), bits, machine.layout)
-    return Kernel(
+    return OpKernel(
         op=op,
         features=features,
         stands_for=stands_for,
@@ -159,7 +164,7 @@ def _kernel(
     )
 
 
-def _launches(op: Op, layout: Layout, machine: RooflineMachine) -> float:
+def _launches(op: Op, layout: TensorWidths, machine: RooflineMachine) -> float:
     if op.operator == "presilicon.round":
         return sum(bits > 0 for bits in layout.outputs)
     if op.kind == "optimizer":
@@ -177,13 +182,13 @@ def _divides_alone(op: Op, machine: RooflineMachine) -> bool:
     return in_graph and op.kind == "optimizer" and op.operator.startswith("aten.div.")
 
 
-def _link(kernel: Kernel, cells: int) -> Kernel:
+def _link(kernel: OpKernel, cells: int) -> OpKernel:
     """A time step of a recurrent layer: the product with the state, and the gates. The state is never converted."""
     keys = f"recurrent.{kernel.op.phase}.{_measured_unit(kernel.format)}", *kernel.features.keys
     return structs.replace(kernel, features=Features(keys, kernel.features.shape), calls=cells, extras=())
 
 
-def _product_bytes(gemm: Gemm, layout: Layout) -> float:
+def _product_bytes(gemm: Gemm, layout: TensorWidths) -> float:
     left, right, result = gemm.m * gemm.k, gemm.k * gemm.n, gemm.m * gemm.n
     return gemm.count * (left * layout.inputs[0] + right * layout.inputs[1] + result * layout.outputs[0]) / 8
 
@@ -198,7 +203,7 @@ def _extra(name: str, elements: float, moved_bits: float, bits: float) -> Extra:
     return Extra(features_of_extra(name, elements, bits), elements * moved_bits / 8)
 
 
-def _bias(op: Op, layout: Layout, machine: RooflineMachine) -> tuple[Extra, ...]:
+def _bias(op: Op, layout: TensorWidths, machine: RooflineMachine) -> tuple[Extra, ...]:
     """A convolution's bias is added by a kernel of its own."""
     if op.convolution is None or op.phase != "forward" or len(op.inputs) < 3:
         return ()
@@ -206,7 +211,7 @@ def _bias(op: Op, layout: Layout, machine: RooflineMachine) -> tuple[Extra, ...]
     return (Extra(features_of_bias("bias", result, bits, machine.layout), result.elements * 2 * bits / 8),)
 
 
-def _strided_rows(op: Op, layout: Layout, machine: RooflineMachine) -> tuple[Extra, ...]:
+def _strided_rows(op: Op, layout: TensorWidths, machine: RooflineMachine) -> tuple[Extra, ...]:
     """Layer normalization and softmax copy an input whose rows are not contiguous."""
     if op.access not in ("strided", f"strided-{machine.layout}") or not facts_of_op(op).captured.last_axis:
         return ()

@@ -14,7 +14,7 @@ _LARGE, _MANY = 5 * 2**20, 4096
 """Elements, and rows, of a tensor that one loop sums up along rows and along columns."""
 
 
-class Loop(NamedTuple):
+class FusedLoop(NamedTuple):
     """A kernel of merged ops."""
 
     op: int
@@ -22,7 +22,7 @@ class Loop(NamedTuple):
     size_bytes: float
 
 
-def fuse(nodes: Sequence[Node], ops: Sequence[Op]) -> list[Loop]:
+def fuse(nodes: Sequence[Node], ops: Sequence[Op]) -> list[FusedLoop]:
     """Merge the nodes of a step into loops, in their order.
 
     A node joins a loop that computes what it reads, or else one that reads the same, unless something else that it
@@ -56,7 +56,7 @@ def fuse(nodes: Sequence[Node], ops: Sequence[Op]) -> list[Loop]:
         home.update(dict.fromkeys(node.writes, own))
         for value in node.reads:
             users.setdefault(value, []).append(own)
-    return [Loop(loop[0].op, _edge_bytes(loop, index, users)) for index, loop in enumerate(loops) if loop[0].kept]
+    return [FusedLoop(loop[0].op, _edge_bytes(loop, index, users)) for index, loop in enumerate(loops) if loop[0].kept]
 
 
 def _fits(loop: Sequence[Node], node: Node) -> bool:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from presilicon.ops import facts_of_op
 from presilicon.records import Op, Role, TensorRef
-from presilicon.simulation.roofline.widths import Layout
+from presilicon.simulation.roofline.widths import TensorWidths
 
 _READS = 4
 """Stored tensors from which each of several readers computes a result again."""
@@ -72,7 +72,7 @@ class Lowering:
     def __init__(
         self,
         ops: Sequence[Op],
-        layouts: Sequence[Layout],
+        layouts: Sequence[TensorWidths],
         fusible: Sequence[bool],
         cores: int,
         channels_last: bool,
@@ -98,7 +98,7 @@ class Lowering:
         for position in range(len(ops)):
             self._lower(position)
 
-    def _number_values(self, layouts: Sequence[Layout]) -> None:
+    def _number_values(self, layouts: Sequence[TensorWidths]) -> None:
         current: dict[int, int] = {}
         for position, (op, layout) in enumerate(zip(self._ops, layouts, strict=True)):
             uses = []

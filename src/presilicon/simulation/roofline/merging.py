@@ -9,11 +9,11 @@ from presilicon.designs import StepFormats
 from presilicon.ops import facts_of_op
 from presilicon.records import Op, Role
 from presilicon.simulation.roofline.features import Features
-from presilicon.simulation.roofline.kernels import Extra, Kernel, make_kernels
-from presilicon.simulation.roofline.loops import Loop, fuse
+from presilicon.simulation.roofline.kernels import Extra, OpKernel, make_kernels
+from presilicon.simulation.roofline.loops import FusedLoop, fuse
 from presilicon.simulation.roofline.lowering import Lowering
 from presilicon.simulation.roofline.machine import RooflineMachine
-from presilicon.simulation.roofline.widths import Layout, lay_out_tensors
+from presilicon.simulation.roofline.widths import TensorWidths, lay_out_tensors
 
 _LOOP_KEYS, _UPDATE_KEYS = ("loop.32", "elementwise.32"), ("update.fused.32", "optimizer.32")
 """Groups in which merged kernels are looked up."""
@@ -21,7 +21,7 @@ _SMALL = 64
 """Channels of convolutions for which a compiler leaves images as they are."""
 
 
-def launched_kernels(ops: Sequence[Op], machine: RooflineMachine, formats: StepFormats) -> list[Kernel]:
+def launched_kernels(ops: Sequence[Op], machine: RooflineMachine, formats: StepFormats) -> list[OpKernel]:
     """The kernels of a step as the machine launches them, one for each op; ops that were merged have no launch."""
     layout = image_layout(ops, machine)
     kernels = make_kernels(ops, structs.replace(machine, layout=layout), formats)
@@ -55,7 +55,7 @@ def image_layout(ops: Sequence[Op], machine: RooflineMachine) -> str:
     return "channels-last" if channels and max(channels) > _SMALL else machine.layout
 
 
-def compile_kernels(kernels: Sequence[Kernel], fusible: Sequence[bool], loops: Iterable[Loop]) -> list[Kernel]:
+def compile_kernels(kernels: Sequence[OpKernel], fusible: Sequence[bool], loops: Iterable[FusedLoop]) -> list[OpKernel]:
     """The kernels of a compiled step: products and the update stay, other ops are their loops, if they begin any.
 
     The loops convert operands, pad the rows of products, and add biases on the way. Gradients are converted for the
@@ -84,7 +84,7 @@ def compile_kernels(kernels: Sequence[Kernel], fusible: Sequence[bool], loops: I
     return compiled
 
 
-def fuse_optimizer(kernels: Sequence[Kernel], layouts: Sequence[Layout]) -> list[Kernel]:
+def fuse_optimizer(kernels: Sequence[OpKernel], layouts: Sequence[TensorWidths]) -> list[OpKernel]:
     """One kernel for all ops that update a parameter."""
     groups: list[tuple[list[int], set[int]]] = []
     for position, kernel in enumerate(kernels):
@@ -98,8 +98,8 @@ def fuse_optimizer(kernels: Sequence[Kernel], layouts: Sequence[Layout]) -> list
 
 
 def _merge(
-    kernels: Sequence[Kernel], layouts: Sequence[Layout], groups: Iterable[list[int]], keys: tuple[str, ...]
-) -> list[Kernel]:
+    kernels: Sequence[OpKernel], layouts: Sequence[TensorWidths], groups: Iterable[list[int]], keys: tuple[str, ...]
+) -> list[OpKernel]:
     merged = list(kernels)
     readers: dict[int, set[int]] = {}
     for position, kernel in enumerate(kernels):
@@ -119,7 +119,7 @@ def _merge(
 
 
 def _edge_bytes(
-    members: list[int], kernels: Sequence[Kernel], layouts: Sequence[Layout], readers: dict[int, set[int]]
+    members: list[int], kernels: Sequence[OpKernel], layouts: Sequence[TensorWidths], readers: dict[int, set[int]]
 ) -> float:
     """Bytes that a merged kernel reads and writes."""
     read: dict[int, float] = {}
@@ -136,7 +136,7 @@ def _edge_bytes(
     return sum(read.values()) + sum(written[key] for key in needed)
 
 
-def _is_fusible(kernel: Kernel) -> bool:
+def _is_fusible(kernel: OpKernel) -> bool:
     """Whether an op becomes part of loops."""
     op = kernel.op
     facts = facts_of_op(op)
@@ -144,7 +144,7 @@ def _is_fusible(kernel: Kernel) -> bool:
     return is_loop and op.phase != "update" and kernel.launches > 0 and not kernel.format
 
 
-def _without_copies_of_attention(kernels: Sequence[Kernel]) -> list[Kernel]:
+def _without_copies_of_attention(kernels: Sequence[OpKernel]) -> list[OpKernel]:
     """Kernels without those that copy results of fused attention, which lie as the next product reads them."""
     results: set[int] = set()
     kept = []
@@ -153,5 +153,5 @@ def _without_copies_of_attention(kernels: Sequence[Kernel]) -> list[Kernel]:
         if op.phase == "forward" and keys and keys[0].startswith("attention."):
             results.update(tensor.id for tensor in op.outputs)
         is_copy = facts_of_op(op).captured.copies and op.inputs[0].id in results
-        kept.append(Kernel(op=op, launches=0) if is_copy else kernel)
+        kept.append(OpKernel(op=op, launches=0) if is_copy else kernel)
     return kept

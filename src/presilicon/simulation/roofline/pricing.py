@@ -9,9 +9,9 @@ from presilicon.designs import MachineStep, StepPrice, op_cost
 from presilicon.formats import parse
 from presilicon.records import MeasuredBasis, OpCost, TensorRef
 from presilicon.simulation.execution import updated
-from presilicon.simulation.roofline.efficiency import Activity, KernelRate, load_efficiency
+from presilicon.simulation.roofline.efficiency import KernelLoad, KernelRate, load_efficiency
 from presilicon.simulation.roofline.features import Features
-from presilicon.simulation.roofline.kernels import Kernel
+from presilicon.simulation.roofline.kernels import OpKernel
 from presilicon.simulation.roofline.machine import GUESSED_LINK_GB_S, RooflineMachine
 from presilicon.simulation.roofline.merging import launched_kernels
 
@@ -61,7 +61,7 @@ def price_roofline(step: MachineStep, machine: RooflineMachine) -> StepPrice:
     )
 
 
-class Span(NamedTuple):
+class KernelSpan(NamedTuple):
     """Seconds of a kernel with its extras."""
 
     time_s: float
@@ -76,7 +76,7 @@ class Span(NamedTuple):
 
 
 def capped_clock(
-    kernels: Sequence[Kernel], machine: RooflineMachine, reduce_s: float = 0.0, reduce_bytes: float = 0.0
+    kernels: Sequence[OpKernel], machine: RooflineMachine, reduce_s: float = 0.0, reduce_bytes: float = 0.0
 ) -> float:
     """The share of the clock at which the mean power of a step and its sum of gradients stays within the machine's.
 
@@ -109,7 +109,7 @@ def capped_clock(
     return low
 
 
-def _slowed(span: Span, clock: float) -> Span:
+def _slowed(span: KernelSpan, clock: float) -> KernelSpan:
     """A kernel at a lower clock; traffic takes as long as before, until arithmetic takes longer."""
     if clock == 1.0:
         return span
@@ -119,10 +119,10 @@ def _slowed(span: Span, clock: float) -> Span:
     return span._replace(time_s=span.fixed_s + working_s, compute_s=compute_s, least_s=least_s)
 
 
-def kernel_seconds(kernel: Kernel, machine: RooflineMachine) -> Span:
+def kernel_seconds(kernel: OpKernel, machine: RooflineMachine) -> KernelSpan:
     """Time of a kernel and its extras: fixed times and limits, by what was measured of similar ones."""
     if not kernel.launches:
-        return Span(0.0, 0.0, 0.0, 0.0)
+        return KernelSpan(0.0, 0.0, 0.0, 0.0)
     launches, compute_s, memory_s = kernel_limit(kernel, machine)
     unit = kernel.format if compute_s > memory_s else ""
     fixed_s, working_s = _measured(kernel.features, launches, max(compute_s, memory_s), machine, unit)
@@ -140,10 +140,10 @@ def kernel_seconds(kernel: Kernel, machine: RooflineMachine) -> Span:
         is_own = load_efficiency(machine.measured).peaks == machine.peaks
         least_s = 0.0 if is_own else peak_s / saving
         working_s = max(working_s, least_s)
-    return Span(fixed_s + working_s, fixed_s, compute_s, memory_s, least_s, algorithm)
+    return KernelSpan(fixed_s + working_s, fixed_s, compute_s, memory_s, least_s, algorithm)
 
 
-def multiplications_saved(kernel: Kernel) -> float:
+def multiplications_saved(kernel: OpKernel) -> float:
     """Multiplications of a product over those that a faster algorithm needs, where libraries have one.
 
     Winograd's F(2x2, 3x3) multiplies 16 numbers for four results of nine products each (Lavin and Gray, CVPR 2016). It
@@ -165,7 +165,7 @@ def _measured(
     return launches * rate.fixed_us * MICRO, limit_s * efficiency.transferred(rate.stretch, machine.peaks, unit)
 
 
-def kernel_limit(kernel: Kernel, machine: RooflineMachine) -> tuple[float, float, float]:
+def kernel_limit(kernel: OpKernel, machine: RooflineMachine) -> tuple[float, float, float]:
     """Launches of a kernel without its extras, and seconds of its arithmetic and of its traffic at the peaks."""
     compute_s = kernel.product_s if kernel.format else kernel.flops / _peak(machine)
     return kernel.launches, compute_s, kernel.size_bytes / _bytes_s(machine)
@@ -175,7 +175,7 @@ def _bytes_s(machine: RooflineMachine) -> float:
     return machine.memory_gb_s * 1e9
 
 
-def host_seconds(kernel: Kernel, machine: RooflineMachine) -> float:
+def host_seconds(kernel: OpKernel, machine: RooflineMachine) -> float:
     """Time that the host takes to launch a kernel and its conversions."""
     if not kernel.launches:
         return 0.0
@@ -189,12 +189,14 @@ def host_seconds(kernel: Kernel, machine: RooflineMachine) -> float:
     return (by_phase.get(kernel.op.phase, host.backward_us) * kernel.calls + casts_us) * MICRO
 
 
-def busy_seconds(kernel: Kernel, span: Span) -> float:
+def busy_seconds(kernel: OpKernel, span: KernelSpan) -> float:
     """Working time of a kernel, weighted by the share of the cores that it fills."""
     return (span.time_s - span.fixed_s) * kernel.fill
 
 
-def _timeline(kernels: Sequence[Kernel], spans: list[Span], machine: RooflineMachine) -> tuple[list[float], float]:
+def _timeline(
+    kernels: Sequence[OpKernel], spans: list[KernelSpan], machine: RooflineMachine
+) -> tuple[list[float], float]:
     """Start of each kernel, and the time of a step among others like it.
 
     Steps follow one another without a pause: while the chip works on one, the host already launches the next. So a step
@@ -212,7 +214,7 @@ def _timeline(kernels: Sequence[Kernel], spans: list[Span], machine: RooflineMac
     return starts, step_s
 
 
-def _host_times(kernels: Sequence[Kernel], machine: RooflineMachine) -> list[float]:
+def _host_times(kernels: Sequence[OpKernel], machine: RooflineMachine) -> list[float]:
     """Seconds that the host takes to launch each kernel; none where a captured graph launches them."""
     return [0.0 if machine.launch == "graph" else host_seconds(kernel, machine) for kernel in kernels]
 
@@ -221,7 +223,7 @@ def _host_step_s(machine: RooflineMachine) -> float:
     return 0.0 if machine.launch == "graph" else machine.host.step_us * MICRO
 
 
-def _basis(kernels: Sequence[Kernel], spans: Sequence[Span], machine: RooflineMachine) -> MeasuredBasis | None:
+def _basis(kernels: Sequence[OpKernel], spans: Sequence[KernelSpan], machine: RooflineMachine) -> MeasuredBasis | None:
     """What was measured of the products of a step; None where nothing was, or there are none."""
     efficiency = load_efficiency(machine.measured)
     products = [pair for pair in zip(kernels, spans, strict=True) if pair[0].op.gemm is not None]
@@ -269,7 +271,7 @@ def _static_w(machine: RooflineMachine) -> float:
     return machine.power_w * (1.0 if machine.energy is None else machine.energy.static)
 
 
-def _energy_j(kernel: Kernel, span: Span, machine: RooflineMachine, clock: float = 1.0) -> dict[str, float]:
+def _energy_j(kernel: OpKernel, span: KernelSpan, machine: RooflineMachine, clock: float = 1.0) -> dict[str, float]:
     if machine.energy is None:
         return {"static": span.time_s * machine.power_w}
     # Busy watts follow the clock and the square of the voltage, which follows the clock.
@@ -286,19 +288,19 @@ def _energy_j(kernel: Kernel, span: Span, machine: RooflineMachine, clock: float
     return parts
 
 
-def activity_of(kernel: Kernel, time_s: float, machine: RooflineMachine) -> Activity:
+def activity_of(kernel: OpKernel, time_s: float, machine: RooflineMachine) -> KernelLoad:
     """What the power of a kernel depends on, if it takes some time; rates in steps of a tenth of a doubling."""
     peak = machine.matrix[kernel.format].tflops * 1e12 if kernel.format else _peak(machine)
     flops, traffic = kernel.flops / (time_s * peak), kernel.traffic_bytes / (time_s * _bytes_s(machine))
-    return Activity(kernel.labels, *(round(log2(max(share, _SLOWEST)), 1) for share in (flops, traffic)))
+    return KernelLoad(kernel.labels, *(round(log2(max(share, _SLOWEST)), 1) for share in (flops, traffic)))
 
 
-def _busy_w(kernel: Kernel, machine: RooflineMachine) -> float:
+def _busy_w(kernel: OpKernel, machine: RooflineMachine) -> float:
     assert machine.energy is not None
     return machine.energy.busy.get(kernel.activity, 0.0) * machine.power_w
 
 
-def _op_cost(kernel: Kernel, span: Span, start_s: float, energy_j: float, machine: RooflineMachine) -> OpCost:
+def _op_cost(kernel: OpKernel, span: KernelSpan, start_s: float, energy_j: float, machine: RooflineMachine) -> OpCost:
     peak = machine.matrix[kernel.format].tflops * 1e12 if kernel.format else max(_peak(machine), 1.0)
     busy = kernel.format and span.compute_s
     saved = multiplications_saved(kernel) if span.algorithm else 1.0

@@ -9,7 +9,7 @@ from presilicon.records import Op, TensorRef
 from presilicon.simulation.roofline.attention import find_attention
 
 
-class Layout(NamedTuple):
+class TensorWidths(NamedTuple):
     """Bits of the elements of an op's inputs and outputs, and the numbers that must be converted for it."""
 
     inputs: tuple[float, ...]
@@ -28,14 +28,14 @@ class Layout(NamedTuple):
         return sum(tensor.elements * bits for tensor, bits in tensors if tensor.id not in without) / 8
 
 
-def lay_out_tensors(ops: Sequence[Op], formats: StepFormats) -> list[Layout]:
+def lay_out_tensors(ops: Sequence[Op], formats: StepFormats) -> list[TensorWidths]:
     """The layout of each op.
 
     With one copy of the weights, every tensor has the bits of its role. With rounded weights beside master weights the
     step runs in mixed precision, by the rules of torch.autocast on a GPU.
     """
     if not formats.copies_weights:
-        return [Layout(_bits(op.inputs, op, formats), _bits(op.outputs, op, formats)) for op in ops]
+        return [TensorWidths(_bits(op.inputs, op, formats), _bits(op.outputs, op, formats)) for op in ops]
     mixed = _Mixed(ops, formats.numerics_of(""))
     return [mixed.layout(op) for op in ops]
 
@@ -81,16 +81,16 @@ class _Mixed:
         factors = {tensor.id for op in ops if op.name in self._narrowed for tensor in op.inputs}
         self._factors = self._rounded & factors
 
-    def layout(self, op: Op) -> Layout:
+    def layout(self, op: Op) -> TensorWidths:
         """The layout of the next op."""
         if op.operator == "presilicon.round":
             used = [tensor.id in self._factors for tensor in op.outputs]
-            return Layout(tuple(self._wide * use for use in used), tuple(self._narrow * use for use in used))
+            return TensorWidths(tuple(self._wide * use for use in used), tuple(self._narrow * use for use in used))
         if op.phase == "update":
-            return Layout(tuple(self._wide for _ in op.inputs), tuple(self._wide for _ in op.outputs))
+            return TensorWidths(tuple(self._wide for _ in op.inputs), tuple(self._wide for _ in op.outputs))
         return self._forward_layout(op) if op.phase == "forward" else self._backward_layout(op)
 
-    def _forward_layout(self, op: Op) -> Layout:
+    def _forward_layout(self, op: Op) -> TensorWidths:
         bits = [self._bits(tensor) for tensor in op.inputs]
         facts = facts_of_op(op)
         operands = self._narrow if op.name in self._narrowed else self._wide if facts.width == "float32" else None
@@ -107,9 +107,9 @@ class _Mixed:
                 casts.append((tensor.elements, bits[position] + operands))
             bits[position] = operands if not is_fused else bits[position]
         self._forward[op.name] = _Forward(result, operands, inputs)
-        return Layout(tuple(bits), self._write(op, result), tuple(casts))
+        return TensorWidths(tuple(bits), self._write(op, result), tuple(casts))
 
-    def _backward_layout(self, op: Op) -> Layout:
+    def _backward_layout(self, op: Op) -> TensorWidths:
         forward = self._forward.get(op.differentiates)
         if forward is None and op.gemm:
             forward = _Forward(self._narrow, self._narrow, {})
@@ -131,7 +131,7 @@ class _Mixed:
         written = self._write(op, result)
         for tensor in op.outputs:
             casts += self._hand_over(op, tensor, forward, result)
-        return Layout(tuple(bits), written, tuple(casts))
+        return TensorWidths(tuple(bits), written, tuple(casts))
 
     def _hand_over(self, op: Op, tensor: TensorRef, forward: _Forward | None, result: float) -> list[tuple[int, float]]:
         """The conversion of a gradient for the optimizer, or of an error to the width of its tensor."""

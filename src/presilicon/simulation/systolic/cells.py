@@ -9,7 +9,7 @@ Direction = Literal["down", "up", "right", "left"]
 _STEPS: dict[Direction, tuple[int, int]] = {"down": (1, 0), "up": (-1, 0), "right": (0, 1), "left": (0, -1)}
 
 
-class Stream:
+class HeldOperandCells:
     """The cells while vectors stream through them: values move one way, sums across."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Stream:
         return {"down": r, "up": self.rows - 1 - r, "right": c, "left": self.cols - 1 - c}[to]
 
 
-class Multiply:
+class OutputStationaryCells:
     """The cells while both operands stream through them: one from the left, one down (or up, which is its mirror)."""
 
     def __init__(

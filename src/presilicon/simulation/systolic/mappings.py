@@ -9,7 +9,17 @@ from msgspec.structs import replace
 from presilicon.designs import Convention, MachineStep, StepFormats
 from presilicon.formats import Format, MacUnit
 from presilicon.records import Gemm, Op, Phase
-from presilicon.simulation.mapping.tiles import Buffer, ElementBytes, Fabric, K, M, N, Task, TilePrice, find_tiles
+from presilicon.simulation.mapping.tiles import (
+    Buffer,
+    ElementBytes,
+    Fabric,
+    K,
+    M,
+    MappingTask,
+    N,
+    TilePrice,
+    find_tiles,
+)
 from presilicon.simulation.systolic.compression import Operands
 from presilicon.simulation.systolic.cycles import ArrayCycles, gemm_cycles
 from presilicon.simulation.systolic.machine import STATIONARY, Dataflow, Reduction, Stationary, SystolicMachine
@@ -19,7 +29,7 @@ _OTHER: dict[Reduction, Reduction] = {"rows": "columns", "columns": "rows"}
 _STREAMS: dict[Stationary, int] = {"weight-stationary": M, "input-stationary": N, "output-stationary": K}
 
 
-class Product(Struct, frozen=True, kw_only=True):
+class ArrayProduct(Struct, frozen=True, kw_only=True):
     """A matrix product with its formats and what the machine makes of it, whichever operand stays in the array."""
 
     gemm: Gemm
@@ -53,14 +63,14 @@ class Product(Struct, frozen=True, kw_only=True):
         return self.packed.macs * bits[dataflow]
 
 
-class Mapped(NamedTuple):
+class MappedProduct(NamedTuple):
     """A product with an operand that stays in the array, and its tiles."""
 
     dataflow: Stationary
     array: ArrayCycles
     reload_cycles: int
     """Cycles of loading all folds once more."""
-    task: Task
+    task: MappingTask
     price: TilePrice
 
     @property
@@ -72,7 +82,7 @@ class Mapped(NamedTuple):
 
 def describe_product(
     op: Op, gemm: Gemm, step: MachineStep, machine: SystolicMachine, rates: Rates, operands: Operands
-) -> Product:
+) -> ArrayProduct:
     """The formats and sizes of a product whose operands are stored like that."""
     formats, zeros = step.formats, machine.sparsity.zeros
     mac = formats.numerics_of(op.layer).mac_of(op.phase)
@@ -98,7 +108,7 @@ def describe_product(
     energy_j = rates.mac_j(a_format, b_format, mac) * multiplied
     for inputs, fmt in zip(machine.sparsity.selected_inputs, (a_format, b_format), strict=True):
         energy_j += (inputs - 1) * fmt.bits_per_element * rates.mux_bit_j
-    return Product(
+    return ArrayProduct(
         gemm=gemm,
         packed=replace(packed, k=ceil(packed.k / mac.lanes)),
         multiplied=multiplied,
@@ -129,13 +139,13 @@ def gated_share(op: Op, formats: StepFormats) -> float:
 
 
 def map_product(
-    product: Product,
+    product: ArrayProduct,
     phase: Phase,
     machine: SystolicMachine,
     convention: Convention,
     rates: Rates,
     buffers: tuple[Buffer, ...],
-) -> Mapped:
+) -> MappedProduct:
     """The best mapping of a product, of all operands that can stay in the array if the machine may choose."""
     dataflow = dataflow_of(machine, phase)
     assert dataflow != "row-stationary"
@@ -147,13 +157,13 @@ def map_product(
 
 
 def _map(
-    product: Product,
+    product: ArrayProduct,
     dataflow: Stationary,
     machine: SystolicMachine,
     convention: Convention,
     rates: Rates,
     buffers: tuple[Buffer, ...],
-) -> Mapped:
+) -> MappedProduct:
     reduction = _OTHER[machine.reduction] if product.in_place else machine.reduction
     once, twice = (
         gemm_cycles(
@@ -170,7 +180,7 @@ def _map(
         )
         for loads in (1, 2)
     )
-    task = Task(
+    task = MappingTask(
         gemm=product.gemm,
         held=product.held,
         streamed=product.streamed,
@@ -191,7 +201,7 @@ def _map(
         dram_byte_j=rates.dram_byte_j + rates.sram_byte_j,
         cycle_j=static_w / (machine.clock_ghz * 1e9),
     )
-    return Mapped(dataflow, once, twice.cycles - once.cycles, task, find_tiles(task, fabric, machine.objective))
+    return MappedProduct(dataflow, once, twice.cycles - once.cycles, task, find_tiles(task, fabric, machine.objective))
 
 
 def _weight_density(op: Op, formats: StepFormats) -> float:

@@ -11,7 +11,7 @@ from presilicon.base import ConfigError
 from presilicon.designs import MachineStep
 from presilicon.records import DramBounds, Op
 from presilicon.simulation.fusion.bounds import bound_traffic
-from presilicon.simulation.fusion.groups import NONE, Group, Limits, form_groups, recomputations
+from presilicon.simulation.fusion.groups import NONE, Group, GroupLimits, form_groups, recomputations
 from presilicon.simulation.fusion.parts import ProductPart, Style, aligned_inputs, style_of, unit_elements
 from presilicon.simulation.fusion.schedule import OpBytes, Transfers, exchange, find_transfers, keep_on_chip
 from presilicon.simulation.fusion.sinking import sink
@@ -20,11 +20,11 @@ from presilicon.simulation.operators import Functions
 from presilicon.simulation.recent import Recent
 from presilicon.simulation.systolic.compression import EXPANDED, Operands, stored_values
 from presilicon.simulation.systolic.machine import SystolicMachine
-from presilicon.simulation.systolic.mappings import Product, dataflow_of, describe_product
+from presilicon.simulation.systolic.mappings import ArrayProduct, dataflow_of, describe_product
 from presilicon.simulation.systolic.products import Resident, array_work, finds_tile, resident_after, spare_load
 from presilicon.simulation.systolic.slices import part_of_product, slice_work, tile_space, used_shares
 from presilicon.simulation.systolic.vectors import vector_work
-from presilicon.simulation.systolic.work import Moved, Rates, Work
+from presilicon.simulation.systolic.work import ChargedTraffic, Rates, Work
 
 _HALF = 0.5
 """Share of the buffer that a running group may use instead of all of it, to leave more for data that stays."""
@@ -35,13 +35,13 @@ _STATISTICS = 0.5
 """Share of the cycles of a batch normalization that gathers its sums. Assumed: the unit does about as much for both."""
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class GroupPlan(Struct, frozen=True, kw_only=True):
     """Groups in the order in which they run, with the work and the DRAM bytes of every op."""
 
     groups: tuple[Group, ...]
     works: tuple[Work, ...]
     """By position of the op."""
-    moved: tuple[Moved, ...]
+    moved: tuple[ChargedTraffic, ...]
     """Transfers that are charged to an op."""
     transfers: Transfers
     free_bytes: tuple[float, ...]
@@ -132,7 +132,7 @@ class Planner:
         ]
         self._passes = list(map(_passes, undivided, self.styles))
         self._sized: dict[int, tuple[Work, OpBytes]] = {}
-        self._described: dict[int, Product] = {}
+        self._described: dict[int, ArrayProduct] = {}
         self._stored = stored_values(step.executed, self.values, step.formats, machine.sparsity)
         self._vectors = self._vector_works(Functions(step.design.numerics))
         self._whole = self._works(1.0)
@@ -179,7 +179,7 @@ class Planner:
             works[position] = self._compress(position, own)
         return works
 
-    def plans(self) -> list[Plan]:
+    def plans(self) -> list[GroupPlan]:
         """The plans to choose from, for the fusion of the machine."""
         match self._machine.fusion:
             case "none":
@@ -193,7 +193,7 @@ class Planner:
                     plans += self._fused(self._works(_HALF), _HALF, slicing=slicing, stays=True)
                 return plans
 
-    def read_times(self, plan: Plan, group: Group, position: int) -> tuple[float, float]:
+    def read_times(self, plan: GroupPlan, group: Group, position: int) -> tuple[float, float]:
         """How often a product of a group reads each of its operands."""
         if group.tiled != position:
             return 1.0, 1.0
@@ -205,7 +205,7 @@ class Planner:
         sizes = self._sizes(self._whole)
         return bound_traffic(self.values, self._whole_styles, sizes, self._buffer_bytes)
 
-    def _separate(self) -> Plan:
+    def _separate(self) -> GroupPlan:
         works = self._whole
         groups = tuple(
             Group(
@@ -221,7 +221,7 @@ class Planner:
         )
         return self._finish(groups, works, stays=False)
 
-    def _fused(self, alone: Sequence[Work], share: float, *, slicing: bool, stays: bool) -> list[Plan]:
+    def _fused(self, alone: Sequence[Work], share: float, *, slicing: bool, stays: bool) -> list[GroupPlan]:
         """Plans with groups that use a share of the buffer, from the work of each op on its own.
 
         In the second one, where there is one, ops run with those that read them.
@@ -235,7 +235,7 @@ class Planner:
                 )
                 for position, product in products.items()
             }
-        limits = Limits(
+        limits = GroupLimits(
             buffer_bytes=self._buffer_bytes * share,
             batch_size=step.graph.samples_per_pass,
             bytes_per_cycle=min(machine.dram_gb_s / machine.clock_ghz, _LANE_BYTES * machine.vector_lanes),
@@ -294,22 +294,22 @@ class Planner:
 
         return replace(group, slices=min(counts, key=cycles)) if len(counts) > 1 else group
 
-    def _finish(self, groups: tuple[Group, ...], works: Sequence[Work], *, stays: bool) -> Plan:
+    def _finish(self, groups: tuple[Group, ...], works: Sequence[Work], *, stays: bool) -> GroupPlan:
         transfers = find_transfers(groups, self.values, self._sizes(works))
         free = [self._buffer_bytes - group.reserved_bytes for group in groups]
         if stays:
             transfers, free = keep_on_chip(groups, self.values, transfers, self._buffer_bytes)
         transfers = exchange(transfers, self._imported, self._exported)
         moved = self._charge(works, transfers)
-        return Plan(groups=groups, works=tuple(works), moved=moved, transfers=transfers, free_bytes=tuple(free))
+        return GroupPlan(groups=groups, works=tuple(works), moved=moved, transfers=transfers, free_bytes=tuple(free))
 
-    def _charge(self, works: Sequence[Work], transfers: Transfers) -> tuple[Moved, ...]:
+    def _charge(self, works: Sequence[Work], transfers: Transfers) -> tuple[ChargedTraffic, ...]:
         """The DRAM traffic of each op."""
         dram = [work.spills for work in works]
         for transfer in (*transfers.loads, *transfers.stores):
             dram[transfer.position] += transfer.size_bytes
         if not self._stored:
-            return tuple([Moved(own, own, 0.0) for own in dram])
+            return tuple([ChargedTraffic(own, own, 0.0) for own in dram])
         more, coded = [0.0] * len(works), [0.0] * len(works)
         for transfer in (*transfers.loads, *transfers.stores):
             stored = self._stored.get(transfer.value)
@@ -317,7 +317,7 @@ class Planner:
                 passed = transfer.size_bytes / stored.in_dram * stored.on_chip
                 more[transfer.position] += passed - transfer.size_bytes
                 coded[transfer.position] += passed
-        return tuple(Moved(own, own + extra, part) for own, extra, part in zip(dram, more, coded, strict=True))
+        return tuple(ChargedTraffic(own, own + extra, part) for own, extra, part in zip(dram, more, coded, strict=True))
 
     def operands(self, position: int) -> Operands:
         """How the operands of a product are stored."""
@@ -377,7 +377,7 @@ class Planner:
         is_alike = not self._stored and self._machine.fusion == "resident"
         return is_alike and self._copies.get(position) == self._copies.get(twin)
 
-    def _product(self, position: int) -> Product:
+    def _product(self, position: int) -> ArrayProduct:
         """A product as the array sees it, described once."""
         product = self._described.get(position)
         if product is None:

@@ -12,7 +12,7 @@ from presilicon.simulation.fusion.schedule import Stay
 from presilicon.simulation.fusion.values import BEFORE, StepValues
 from presilicon.simulation.mapping.tiles import goal_of
 from presilicon.simulation.systolic.machine import SystolicMachine
-from presilicon.simulation.systolic.plan import Plan, Planner
+from presilicon.simulation.systolic.plan import GroupPlan, Planner
 from presilicon.simulation.systolic.work import Rates, systolic_rates
 
 _ARITHMETIC = ("mac", "vector", "register")
@@ -29,7 +29,7 @@ class Demand(Struct, frozen=True, kw_only=True, gc=False):
     """The part of the transfer that does not depend on the previous group."""
 
 
-class Span(Struct, frozen=True, kw_only=True, gc=False):
+class GroupSpan(Struct, frozen=True, kw_only=True, gc=False):
     """Position of a group on the timeline."""
 
     start_s: float
@@ -38,7 +38,7 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
     """Transfer that ran before its start, while the channel was idle during the previous group."""
 
 
-def lay_out(demands: Iterable[Demand], *, prefetch: bool, overlaps: bool = True) -> list[Span]:
+def lay_out(demands: Iterable[Demand], *, prefetch: bool, overlaps: bool = True) -> list[GroupSpan]:
     """Groups one after another, each as long as the longer of its compute and of the transfer that is still to do.
 
     With `prefetch`, the channel fetches for the next group once it has done the transfers of this one. Where nothing
@@ -48,7 +48,7 @@ def lay_out(demands: Iterable[Demand], *, prefetch: bool, overlaps: bool = True)
     >>> [span.time_s for span in lay_out(ops, prefetch=False)], [span.time_s for span in lay_out(ops, prefetch=True)]
     ([5.0, 4.0], [5.0, 1.0])
     """
-    spans: list[Span] = []
+    spans: list[GroupSpan] = []
     start_s = idle_s = 0.0
     for demand in demands:
         if not overlaps:
@@ -56,7 +56,7 @@ def lay_out(demands: Iterable[Demand], *, prefetch: bool, overlaps: bool = True)
         prefetched_s = min(demand.early_s, demand.transfer_s, idle_s) if prefetch else 0.0
         left_s = demand.transfer_s - prefetched_s
         time_s = max(demand.compute_s, left_s)
-        spans.append(Span(start_s=start_s, time_s=time_s, prefetched_s=prefetched_s))
+        spans.append(GroupSpan(start_s=start_s, time_s=time_s, prefetched_s=prefetched_s))
         idle_s = time_s - left_s
         start_s += time_s
     return spans
@@ -77,8 +77,11 @@ def price_systolic(step: MachineStep, machine: SystolicMachine) -> StepPrice:
 
 
 def choose_plan(
-    planner: Planner, machine: SystolicMachine, rates: Rates, network_s: Callable[[Plan], Sequence[float]] | None = None
-) -> tuple[Plan, list[Span]]:
+    planner: Planner,
+    machine: SystolicMachine,
+    rates: Rates,
+    network_s: Callable[[GroupPlan], Sequence[float]] | None = None,
+) -> tuple[GroupPlan, list[GroupSpan]]:
     """The best plan and its timeline; `network_s` is the time of each group on a network to other cores."""
     timed = []
     for plan in planner.plans():
@@ -92,13 +95,13 @@ def choose_plan(
     return min(timed, key=lambda pair: goal_of(machine.objective, *_time_energy(pair[0], pair[1], rates)))
 
 
-def _time_energy(plan: Plan, spans: list[Span], rates: Rates) -> tuple[float, float]:
+def _time_energy(plan: GroupPlan, spans: list[GroupSpan], rates: Rates) -> tuple[float, float]:
     time_s = spans[-1].start_s + spans[-1].time_s if spans else 0.0
     dynamic_j = sum(work.dynamic_j(rates, moved) for work, moved in zip(plan.works, plan.moved, strict=True))
     return time_s, dynamic_j + sum(refresh_of_groups(plan, spans, rates)) + (rates.leakage_w or 0.0) * time_s
 
 
-def refresh_of_groups(plan: Plan, spans: list[Span], rates: Rates) -> list[float]:
+def refresh_of_groups(plan: GroupPlan, spans: list[GroupSpan], rates: Rates) -> list[float]:
     """Joules of refreshing embedded DRAM, by the group in which it is charged.
 
     Data that lives for t is refreshed floor(t / retention) times. What a group uses lives as long as the group runs;
@@ -123,7 +126,7 @@ def refresh_of_groups(plan: Plan, spans: list[Span], rates: Rates) -> list[float
     return joules
 
 
-def _demands(plan: Plan, values: StepValues, machine: SystolicMachine) -> Iterator[Demand]:
+def _demands(plan: GroupPlan, values: StepValues, machine: SystolicMachine) -> Iterator[Demand]:
     """Demand of each group; data that the previous group does not write can come early if the buffer has room.
 
     The ops of a group share the bandwidth of the buffer with one another and with DRAM.
@@ -156,8 +159,8 @@ def _demands(plan: Plan, values: StepValues, machine: SystolicMachine) -> Iterat
 
 def price_plan(
     step: MachineStep,
-    plan: Plan,
-    spans: list[Span],
+    plan: GroupPlan,
+    spans: list[GroupSpan],
     machine: SystolicMachine,
     rates: Rates,
     bounds: DramBounds,

@@ -15,8 +15,8 @@ from presilicon.simulation.systolic.compression import Operands
 from presilicon.simulation.systolic.cycles import transposer_cycles, transposer_writes
 from presilicon.simulation.systolic.machine import SystolicMachine
 from presilicon.simulation.systolic.mappings import (
-    Mapped,
-    Product,
+    ArrayProduct,
+    MappedProduct,
     dataflow_of,
     lanes_of,
     map_product,
@@ -41,7 +41,7 @@ class Resident(Struct, frozen=True, kw_only=True):
 
 def array_work(
     op: Op,
-    product: Product,
+    product: ArrayProduct,
     step: MachineStep,
     machine: SystolicMachine,
     rates: Rates,
@@ -110,7 +110,7 @@ def finds_tile(op: Op, resident: Resident | None, step: MachineStep, machine: Sy
     )
 
 
-def spare_load(work: Work, product: Product, machine: SystolicMachine, rates: Rates, operands: Operands) -> Work:
+def spare_load(work: Work, product: ArrayProduct, machine: SystolicMachine, rates: Rates, operands: Operands) -> Work:
     """The work of a product whose first tile of weights is in the array: it is neither read nor loaded."""
     bytes_sram, inner_bytes = work.bytes_sram, dict(work.inner_bytes)
     home = next(buffer.name for buffer in rates.buffers if _RIGHT in buffer.holds)
@@ -130,7 +130,7 @@ def spare_load(work: Work, product: Product, machine: SystolicMachine, rates: Ra
     )
 
 
-def _coded_bytes(product: Product, mapped: Mapped, operands: Operands) -> float:
+def _coded_bytes(product: ArrayProduct, mapped: MappedProduct, operands: Operands) -> float:
     """Expanded bytes of operands that lie compressed on the chip, as often as they enter the array."""
     totals, folds = product.streamed.totals(product.gemm), mapped.task.folds
     times = (folds[2] if mapped.dataflow != "input-stationary" else mapped.price.loads,
@@ -193,7 +193,7 @@ def _resident_weights(op: Op, machine: SystolicMachine, formats: StepFormats) ->
     )
 
 
-def _first_tile_bytes(product: Product, machine: SystolicMachine) -> float:
+def _first_tile_bytes(product: ArrayProduct, machine: SystolicMachine) -> float:
     """Bytes of the tile of weights that a backward pass begins with: the last one forward, what ragged folds leave."""
     on_reduction, across = lanes_of(machine, product.in_place)
     folds_k, folds_n = ceil(product.packed.k / on_reduction), ceil(product.packed.n / across)

@@ -14,7 +14,7 @@ move, depends on the product:
 from collections.abc import Callable, Sequence
 
 from presilicon.records import CellFrame
-from presilicon.simulation.systolic.cells import Direction, Matrix, Multiply, Stream
+from presilicon.simulation.systolic.cells import Direction, HeldOperandCells, Matrix, OutputStationaryCells
 from presilicon.simulation.systolic.machine import Reduction, Stationary
 
 Watch = Callable[[CellFrame], None]
@@ -165,12 +165,12 @@ def _run_weight_folds(
         loading, ready = [list(line) for line in resident], True
         to_load.pop(0)
     results: list[list[list[float]]] = []
-    stream: Stream | None = None
+    stream: HeldOperandCells | None = None
     cycle = 0
     while len(results) < len(folds):
         if stream is None and ready:
             weights, ready = loading, False
-            stream = Stream(weights, folds[len(results)][1], sums_to, values_to, cycle, passes)
+            stream = HeldOperandCells(weights, folds[len(results)][1], sums_to, values_to, cycle, passes)
         if to_load and not ready and (overlap or stream is None):
             loading = [list(to_load[0].pop(0)), *loading[:-1]]
             if not to_load[0]:
@@ -186,7 +186,9 @@ def _run_weight_folds(
     return results, weights, cycle
 
 
-def _show_stream(cycle: int, weights: Matrix, loading: Matrix, stream: Stream | None, column: int) -> CellFrame:
+def _show_stream(
+    cycle: int, weights: Matrix, loading: Matrix, stream: HeldOperandCells | None, column: int
+) -> CellFrame:
     still = [[0.0] * len(line) for line in weights]
     return CellFrame(
         cycle=cycle,
@@ -216,12 +218,12 @@ def _run_output_stationary(
     ]
     draining: list[list[float]] = []
     leaving: tuple[int, int, int] = (0, 0, 0)
-    multiply: Multiply | None = None
+    multiply: OutputStationaryCells | None = None
     cycle = 0
     while waiting or multiply or draining:
         if multiply is None and waiting and (overlap or not draining):
             left, top, origin = waiting.pop(0)
-            multiply = Multiply(left, top, origin, rows, cols, cycle, passes)
+            multiply = OutputStationaryCells(left, top, origin, rows, cols, cycle, passes)
         out: list[tuple[int, int, float]] = []
         if draining:
             number, m0, n0 = leaving
@@ -243,7 +245,12 @@ def _run_output_stationary(
 
 
 def _show_multiply(
-    cycle: int, rows: int, cols: int, multiply: Multiply | None, draining: Matrix, out: list[tuple[int, int, float]]
+    cycle: int,
+    rows: int,
+    cols: int,
+    multiply: OutputStationaryCells | None,
+    draining: Matrix,
+    out: list[tuple[int, int, float]],
 ) -> CellFrame:
     still = [[0.0] * cols for _ in range(rows)]
     # Draining lines move towards the edge they leave through, so the remaining ones lie next to it.

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from presilicon.designs import MachineStep
 from presilicon.records import Op, Phase
 from presilicon.simulation.mapping.mapper import find_mapping
-from presilicon.simulation.mapping.nest import Hardware, Loop, Precision, Price, Store, price_mapping
+from presilicon.simulation.mapping.nest import Loop, MappedArray, Precision, Price, Store, price_mapping
 from presilicon.simulation.mapping.problem import DIMS, TENSORS, Contraction, Dim, Tensor
 from presilicon.simulation.mapping.tiles import goal_of
 from presilicon.simulation.systolic.compression import Operands
@@ -89,7 +89,7 @@ def row_work(
     )
 
 
-def _waiting_cycles(mapped: Price, hardware: Hardware, machine: SystolicMachine) -> int:
+def _waiting_cycles(mapped: Price, hardware: MappedArray, machine: SystolicMachine) -> int:
     """Cycles in which cells wait for an SRAM of theirs that is filled: one that is not doubled holds what is in use.
 
     Registers of cells take the next number while they hand on the last.
@@ -115,7 +115,9 @@ def _roles(op: Op, problem: Contraction) -> tuple[Tensor, Tensor, Tensor]:
     return other[roles[0]], other[roles[1]], other[roles[2]]
 
 
-def _hardware(machine: SystolicMachine, rates: Rates, roles: tuple[Tensor, Tensor, Tensor], share: float) -> Hardware:
+def _hardware(
+    machine: SystolicMachine, rates: Rates, roles: tuple[Tensor, Tensor, Tensor], share: float
+) -> MappedArray:
     stores = []
     for memory, buffer in zip(machine.levels, rates.buffers, strict=True):
         bits = memory.bits_per_cycle(machine.clock_ghz)
@@ -142,12 +144,12 @@ def _hardware(machine: SystolicMachine, rates: Rates, roles: tuple[Tensor, Tenso
             has_one_port=True,
         )
     )  # fmt: skip
-    return Hardware(axes=(machine.rows, machine.cols), stores=tuple(stores))
+    return MappedArray(axes=(machine.rows, machine.cols), stores=tuple(stores))
 
 
 @lru_cache(maxsize=1 << 12)
 def _map(
-    problem: Contraction, hardware: Hardware, bits: tuple[float, ...], sum_bits: float, objective: Objective
+    problem: Contraction, hardware: MappedArray, bits: tuple[float, ...], sum_bits: float, objective: Objective
 ) -> Price:
     """The price of the best mapping, with a DRAM that makes nothing wait: the timeline of the step has its time."""
     precision = Precision(bits=dict(zip(TENSORS, bits, strict=True)), sum_bits=sum_bits)

@@ -9,7 +9,7 @@ from presilicon.records import Convolution, Gemm, Op
 from presilicon.simulation.fusion.parts import ProductPart
 from presilicon.simulation.systolic.compression import Operands
 from presilicon.simulation.systolic.machine import SystolicMachine
-from presilicon.simulation.systolic.mappings import Product, map_product
+from presilicon.simulation.systolic.mappings import ArrayProduct, map_product
 from presilicon.simulation.systolic.work import Rates, Work
 
 
@@ -50,7 +50,7 @@ def tile_space(work: Work, machine: SystolicMachine) -> float:
 
 
 def slice_work(
-    op: Op, product: Product, work: Work, slices: int, step: MachineStep, machine: SystolicMachine, rates: Rates
+    op: Op, product: ArrayProduct, work: Work, slices: int, step: MachineStep, machine: SystolicMachine, rates: Rates
 ) -> Work:
     """The work of a product in slices, each mapped on its own: the array is filled and drained in each.
 

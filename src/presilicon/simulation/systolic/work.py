@@ -104,7 +104,7 @@ def _buffers(machine: SystolicMachine, technology: Technology) -> Iterator[Buffe
         )
 
 
-class Moved(NamedTuple):
+class ChargedTraffic(NamedTuple):
     """DRAM traffic that is charged to an op."""
 
     dram: float
@@ -152,7 +152,7 @@ class Work(Struct, frozen=True, kw_only=True):
         """Bytes that all memories of the chip read and write, `passed` of them from and to DRAM."""
         return self.bytes_sram + passed + sum(self.inner_bytes.values())
 
-    def dynamic_j(self, rates: Rates, moved: "Moved") -> float:
+    def dynamic_j(self, rates: Rates, moved: "ChargedTraffic") -> float:
         """All joules but those of leakage."""
         joules = self.operations_j + self.register_bits * rates.register_bit_j + moved.dram * rates.dram_byte_j
         if self.inner_bytes:
@@ -160,7 +160,7 @@ class Work(Struct, frozen=True, kw_only=True):
         joules += (self.coded_bytes + moved.coded) * rates.codec_byte_j
         return joules + (self.bytes_sram + moved.passed) * rates.sram_byte_j
 
-    def energy_j(self, rates: Rates, time_s: float, moved: "Moved") -> dict[str, float]:
+    def energy_j(self, rates: Rates, time_s: float, moved: "ChargedTraffic") -> dict[str, float]:
         """Joules by component, for an op with so much time and DRAM traffic in its group."""
         energy = {
             "mac" if self.unit == "array" else "vector": self.operations_j,

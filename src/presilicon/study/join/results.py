@@ -23,7 +23,7 @@ from presilicon.study.join.statistics import (
     reach_probability,
 )
 from presilicon.study.join.times import with_times
-from presilicon.workloads import Schedule, Workload
+from presilicon.workloads import LearningRateSchedule, Workload
 
 
 def join_result(
@@ -111,7 +111,7 @@ def _remarks(design: Design, workload: Workload, traces: Sequence[Trace], typica
         remarks.append(f"chips that share a batch: {typical.chips_text}")
     remarks += [remark for trace in traces for run in trace.runs for remark in design.machine.remarks(run.facts)]
     samples = design.machine.update_rule.samples_per_update(workload.batch_size)
-    scales = isinstance(workload.schedule, Schedule) and workload.schedule.scale_from is not None
+    scales = isinstance(workload.schedule, LearningRateSchedule) and workload.schedule.scale_from is not None
     if samples != workload.batch_size and not scales:
         remarks.append(
             f"an update of this machine uses {samples} samples, but the workload's learning rate is for "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from presilicon.records import Gemm, Op, Phase, Role, TensorRef
-from presilicon.workloads.capturing.calls import Call, Record, View
+from presilicon.workloads.capturing.calls import Record, RecordedCall, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def _uses(readers: list[tuple[int, Role]], node: int) -> set[Role]:
 
 
 def _update_roles(
-    call: Call,
+    call: RecordedCall,
     record: Record,
     parameters: frozenset[int],
     gradients: frozenset[int],

@@ -17,7 +17,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class RecordedCall:
     """One operator call, or one part of it."""
 
     operator: str
@@ -46,7 +46,7 @@ class Call:
 class Record:
     """Everything recorded about a step."""
 
-    calls: list[Call] = field(default_factory=list)
+    calls: list[RecordedCall] = field(default_factory=list)
     roles: dict[int, Role] = field(default_factory=dict)
     """Role of each storage that exists before the step or is created in its forward pass."""
     flowing: dict[int, set[Role]] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from presilicon.base import ConfigError
 from presilicon.ops import Captured, OperatorFacts, OpPart, count_flops, describe_operator, ops_of_call
 from presilicon.records import Role, Stage
 from presilicon.workloads.capturing.access import Accesses
-from presilicon.workloads.capturing.calls import Call, Record, View
+from presilicon.workloads.capturing.calls import Record, RecordedCall, View
 from presilicon.workloads.capturing.flows import Flows
 from presilicon.workloads.capturing.layers import Layers, next_sequence_number, tensors_in
 from presilicon.workloads.capturing.origins import Origin, origin_of_result
@@ -59,7 +59,7 @@ class Storages:
         return known[0]
 
 
-class Recorder(TorchDispatchMode):
+class CallRecorder(TorchDispatchMode):
     """A dispatch mode that records the calls of one training step on the meta device.
 
     The caller sets `stage` while the step runs, and `recording` for the step to record.
@@ -191,7 +191,7 @@ class Recorder(TorchDispatchMode):
             # A call that makes no node of its own comes after the one that has made the latest.
             self._nodes.setdefault(sequence - 1, len(self.record.calls))
         self.record.calls.append(
-            Call(
+            RecordedCall(
                 operator=operator if part.work is None else f"presilicon.{part.work.name}",
                 label=part.label,
                 kind=part.kind,

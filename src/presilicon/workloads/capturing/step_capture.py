@@ -24,7 +24,7 @@ from presilicon.workloads.capturing.assembly import assemble
 from presilicon.workloads.capturing.device_ops import DeviceOps
 from presilicon.workloads.capturing.layers import constants_of, ends_of
 from presilicon.workloads.capturing.optimizer_state import check_optimizer
-from presilicon.workloads.capturing.recorder import DataDependentError, Recorder
+from presilicon.workloads.capturing.recorder import CallRecorder, DataDependentError
 from presilicon.workloads.capturing.replica import replicate_model, replicate_tensors
 from presilicon.workloads.capturing.wholes import declare_wholes
 from presilicon.workloads.user import workload_errors
@@ -107,7 +107,7 @@ def capture(
                 optimizer=_make_optimizer(optimizer or sgd, replica) if training else None,
                 accumulate=accumulate,
             )
-        recorder = Recorder(replica)
+        recorder = CallRecorder(replica)
         declare_wholes(replica, recorder)
         originals = pytree.tree_leaves((args, kwargs, targets, list(model.buffers())))
         replicas = pytree.tree_leaves((step.args, step.kwargs, step.targets, list(replica.buffers())))
@@ -192,7 +192,7 @@ def _make_optimizer(make: Callable[[Iterable[nn.Parameter]], Optimizer], model: 
     return optimizer
 
 
-def _capture(step: _Step, recorder: Recorder, label: str, name: str) -> StepGraph:
+def _capture(step: _Step, recorder: CallRecorder, label: str, name: str) -> StepGraph:
     parameters = [parameter for parameter in step.model.parameters() if parameter.requires_grad]
     with recorder, sdpa_kernel(SDPBackend.MATH):
         _run(step, recorder, label)
@@ -223,7 +223,7 @@ def _capture(step: _Step, recorder: Recorder, label: str, name: str) -> StepGrap
     )
 
 
-def _claim(step: _Step, recorder: Recorder) -> None:
+def _claim(step: _Step, recorder: CallRecorder) -> None:
     """Tell the recorder about every tensor that exists before the step."""
     owners = recorder.flows.owners
     for parameter in step.model.parameters():
@@ -244,7 +244,7 @@ def _claim(step: _Step, recorder: Recorder) -> None:
             recorder.accesses.note_existing(tensor)
 
 
-def _run(step: _Step, recorder: Recorder, label: str) -> None:
+def _run(step: _Step, recorder: CallRecorder, label: str) -> None:
     """Run one training step, keeping the recorder's stage up to date."""
     for part in step.micro_batches() if step.accumulate > 1 else [step]:
         _run_passes(part, part.share(step), recorder, label)
@@ -258,7 +258,7 @@ def _run(step: _Step, recorder: Recorder, label: str) -> None:
         step.optimizer.step()
 
 
-def _run_passes(step: _Step, share: float, recorder: Recorder, label: str) -> None:
+def _run_passes(step: _Step, share: float, recorder: CallRecorder, label: str) -> None:
     """Forward and backward pass of a batch or micro-batch, whose loss counts by its share."""
     # Tensors that the model creates belong on its device; an optimizer's step counters must keep their values.
     with _explained(f"the forward pass of {label}"), torch.device("meta"), DeviceOps():

@@ -11,10 +11,10 @@ from torch.utils import _pytree as pytree
 
 from presilicon.ops import OpEntry, entry_of_module
 from presilicon.workloads.capturing.layers import next_sequence_number
-from presilicon.workloads.capturing.recorder import Recorder
+from presilicon.workloads.capturing.recorder import CallRecorder
 
 
-def declare_wholes(model: nn.Module, recorder: Recorder) -> None:
+def declare_wholes(model: nn.Module, recorder: CallRecorder) -> None:
     """Let each module of a replica that the op table has as one operator be recorded as one."""
     for module in model.modules():
         entry = entry_of_module(type(module))
@@ -22,7 +22,9 @@ def declare_wholes(model: nn.Module, recorder: Recorder) -> None:
             module.forward = _recorded(module, module.forward, entry, recorder)
 
 
-def _recorded(module: nn.Module, forward: Callable[..., Any], entry: OpEntry, recorder: Recorder) -> Callable[..., Any]:
+def _recorded(
+    module: nn.Module, forward: Callable[..., Any], entry: OpEntry, recorder: CallRecorder
+) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         structure: list[Any] = []
 
@@ -42,7 +44,7 @@ def _recorded(module: nn.Module, forward: Callable[..., Any], entry: OpEntry, re
 class _Whole(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, recorder: Recorder, entry: OpEntry, compute: Callable[[], list[Any]], *tensors: Tensor
+        ctx: Any, recorder: CallRecorder, entry: OpEntry, compute: Callable[[], list[Any]], *tensors: Tensor
     ) -> tuple[Any, ...]:
         assert entry.forward is not None
         following = next_sequence_number()  # its own node is there; what it computes may make others

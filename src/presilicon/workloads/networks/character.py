@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from presilicon.workloads.networks.transformer import Block
+from presilicon.workloads.networks.transformer import TransformerBlock
 
 
 class CharacterGpt(nn.Module):
@@ -15,7 +15,7 @@ class CharacterGpt(nn.Module):
         super().__init__()
         self.characters = nn.Embedding(vocabulary, width)
         self.places = nn.Embedding(places, width)
-        self.blocks = nn.Sequential(*(Block(width, heads, causal=True, before=True) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(TransformerBlock(width, heads, causal=True, before=True) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
         self.output = nn.Linear(width, vocabulary)
 

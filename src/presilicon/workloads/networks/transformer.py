@@ -26,7 +26,7 @@ class Attention(nn.Module):
         return out
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention and a two-layer perceptron with residual connections, normalized before (GPT) or after (BERT)."""
 
     def __init__(self, width: int, heads: int, *, causal: bool, before: bool) -> None:
@@ -57,7 +57,9 @@ class Bert(nn.Module):
         self.places = nn.Embedding(places, width)
         self.segments = nn.Embedding(2, width)
         self.norm = nn.LayerNorm(width)
-        self.blocks = nn.Sequential(*(Block(width, heads, causal=False, before=False) for _ in range(layers)))
+        self.blocks = nn.Sequential(
+            *(TransformerBlock(width, heads, causal=False, before=False) for _ in range(layers))
+        )
         self.transform = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width))
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 
@@ -76,7 +78,7 @@ class Gpt(nn.Module):
         super().__init__()
         self.words = nn.Embedding(vocabulary, width)
         self.places = nn.Embedding(places, width)
-        self.blocks = nn.Sequential(*(Block(width, heads, causal=True, before=True) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(TransformerBlock(width, heads, causal=True, before=True) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -103,7 +105,7 @@ def gpt2() -> nn.Module:
 
 def gpt_block(width: int = 768, heads: int = 12) -> nn.Module:
     """One block of a GPT."""
-    return Block(width, heads, causal=True, before=True)
+    return TransformerBlock(width, heads, causal=True, before=True)
 
 
 def regression_loss(output: Tensor, target: Tensor) -> Tensor:

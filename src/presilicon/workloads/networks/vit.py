@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from presilicon.workloads.networks.transformer import Block
+from presilicon.workloads.networks.transformer import TransformerBlock
 
 
 class VisionTransformer(nn.Module):
@@ -17,7 +17,7 @@ class VisionTransformer(nn.Module):
         super().__init__()
         self.patches = nn.Conv2d(1, width, patch, stride=patch)
         self.places = nn.Parameter(0.02 * torch.randn((side // patch) ** 2, width))
-        self.blocks = nn.Sequential(*(Block(width, heads, causal=False, before=True) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(TransformerBlock(width, heads, causal=False, before=True) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
         self.output = nn.Linear(width, classes)
 

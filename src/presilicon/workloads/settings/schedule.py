@@ -21,7 +21,7 @@ _PARAMETERS: dict[str, tuple[str, ...]] = {
 """Parameters of each kind."""
 
 
-class Schedule(Struct, frozen=True, kw_only=True):
+class LearningRateSchedule(Struct, frozen=True, kw_only=True):
     """A learning-rate schedule; positions are steps of `batch_size` samples and may be fractions.
 
     `constant` keeps the rate; `step` multiplies it by `factor` at each multiple of `every`, or at each of `milestones`;
@@ -67,7 +67,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
             raise ConfigError("schedule step needs every=N or milestones=[N, ...], and not both")
 
     @classmethod
-    def parse(cls, text: str) -> Schedule:
+    def parse(cls, text: str) -> LearningRateSchedule:
         """The schedule written in a text, such as `step(every=300, factor=0.1)`.
 
         Raises:
@@ -81,7 +81,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
         return cls(kind=kind, **fields)
 
     def __str__(self) -> str:
-        default = Schedule(kind="constant")
+        default = LearningRateSchedule(kind="constant")
         values = {name: getattr(self, _field(name)) for name in _PARAMETERS[self.kind]}
         changed = {name: value for name, value in values.items() if value != getattr(default, _field(name))}
         return write_call(self.kind, changed)
@@ -102,7 +102,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
         """The factor on the rate for updates of this many samples; 1 without `scale_from`."""
         return 1.0 if self.scale_from is None else samples_per_update / self.scale_from
 
-    def stretched(self, ratio: float) -> Schedule:
+    def stretched(self, ratio: float) -> LearningRateSchedule:
         """The same schedule in steps of another size: every number of steps times `ratio`."""
         return replace(
             self,

@@ -18,7 +18,13 @@ from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override, RoleFormat
 from presilicon.emulation import emulate_, emulation_of
 from presilicon.emulation.monitoring.monitor import Monitor
-from presilicon.emulation.monitoring.statistics import Measurement, Row, _measure_any, _measure_finite, measure
+from presilicon.emulation.monitoring.statistics import (
+    Measurement,
+    PendingMeasurement,
+    _measure_any,
+    _measure_finite,
+    measure,
+)
 from presilicon.emulation.training.probe import Probe
 from presilicon.formats import parse, quantize
 from presilicon.records import Limits, MonitorReport, RoleStatistics
@@ -124,7 +130,7 @@ def _rows(function: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
 
 
 def test_a_mutated_count_does_not_pass_the_judge(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(*args: Any, **kwargs: Any) -> Row:
+    def wrong(*args: Any, **kwargs: Any) -> PendingMeasurement:
         row = measure(*args, **kwargs)
         row.values[row.names.index("error")] *= 1.001
         return row

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from presilicon.base import ConfigError
 from presilicon.designs import Hardware
 from presilicon.formats import parse
-from presilicon.instrument import Block, FastModel, Firmware, Reference, compile_firmware
+from presilicon.instrument import FastModel, Firmware, PackedBlock, Reference, compile_firmware
 from presilicon.instrument.firmware.image import StoredRow
 from presilicon.instrument.model.engine import Blocks
 
@@ -140,8 +140,8 @@ def test_what_an_engine_shows_is_a_copy(kind) -> None:
 def test_blocks_are_a_sequence() -> None:
     blocks = Blocks.cut(1, np.arange(8), 4)
     assert len(blocks) == 2
-    assert blocks[-1] == Block(1, np.arange(4, 8), False)
-    assert blocks[:1] == [Block(1, np.arange(4), False)]
+    assert blocks[-1] == PackedBlock(1, np.arange(4, 8), False)
+    assert blocks[:1] == [PackedBlock(1, np.arange(4), False)]
     assert blocks == list(blocks)
     assert blocks != list(blocks)[:1]
     assert blocks[0] != blocks[1]

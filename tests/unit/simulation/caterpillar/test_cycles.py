@@ -7,7 +7,7 @@ from presilicon.base import ConfigError
 from presilicon.designs import UpdateRule, load_design
 from presilicon.simulation import simulate
 from presilicon.simulation.caterpillar.cycles import all_gather_cycles, core_gemm_cycles, core_gemv_cycles
-from presilicon.simulation.caterpillar.pipeline import Pipeline, allot_cores
+from presilicon.simulation.caterpillar.pipeline import CaterpillarPipeline, allot_cores
 
 
 def run_pipeline(layers: int, samples: int) -> tuple[list[set[int]], int]:
@@ -47,7 +47,7 @@ def test_staleness_is_what_messages_between_layers_give(layers: int) -> None:
     assert staleness == tuple(2 * (layers - number) for number in range(1, layers + 1))
     # While the pipeline fills, weights are younger: the first sample sees none that are old.
     assert all(min(seen) == 0 for seen in ages)
-    pipeline = Pipeline(layers=("a",) * layers, cores=(1,) * layers, slot_cycles=1, stage_of={})
+    pipeline = CaterpillarPipeline(layers=("a",) * layers, cores=(1,) * layers, slot_cycles=1, stage_of={})
     assert slots == samples + pipeline.fill_slots
 
 

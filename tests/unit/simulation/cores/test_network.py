@@ -8,7 +8,7 @@ import pytest
 from oracles.flits import neighbours_route, send
 from presilicon.simulation.cores.description import Cores
 from presilicon.simulation.cores.network import Flow, Network
-from presilicon.simulation.cores.splits import Grid, flows_of, traffic_of
+from presilicon.simulation.cores.splits import CoreGrid, flows_of, traffic_of
 
 NETWORKS = [Network("mesh", 2, 3), Network("mesh", 3, 3), Network("ring", 1, 5), Network("ring", 1, 6),
             Network("all-to-all", 1, 4), Network("mesh", 1, 4)]  # fmt: skip
@@ -54,11 +54,11 @@ def test_traffic_of_products_takes_as_long_as_its_busiest_link(network: Network)
     """The traffic that pricing counts, all at once: flits never wait much longer than the busiest link works."""
     count = network.count
     for grid in (
-        Grid(m=count),
-        Grid(n=count),
-        Grid(m=count // 2, n=2),
-        Grid(k=2, n=count // 2),
-        Grid(2, count // 2, 1),
+        CoreGrid(m=count),
+        CoreGrid(n=count),
+        CoreGrid(m=count // 2, n=2),
+        CoreGrid(k=2, n=count // 2),
+        CoreGrid(2, count // 2, 1),
     ):
         flows = [flow for part in flows_of(count, grid, "mkn") for flow in part]
         scale = 8 * count * count
@@ -68,7 +68,7 @@ def test_traffic_of_products_takes_as_long_as_its_busiest_link(network: Network)
         assert max(loads.values()) <= cycles <= 1.01 * max(loads.values()) + count
 
 
-def owners_by_hand(count: int, grid: Grid, order: str) -> dict[str, float]:
+def owners_by_hand(count: int, grid: CoreGrid, order: str) -> dict[str, float]:
     """Bytes that all cores receive, element by element of small tensors: as many samples as cores."""
     sides = {"m": grid.m, "k": grid.k, "n": grid.n}
     cells = list(np.ndindex(*(sides[axis] for axis in order)))
@@ -94,12 +94,19 @@ def owners_by_hand(count: int, grid: Grid, order: str) -> dict[str, float]:
 @pytest.mark.parametrize("order", ["mkn", "mnk", "kmn", "knm"])
 def test_cores_receive_what_they_need_and_do_not_own(order: str):
     network = Network("mesh", 2, 4)
-    for grid in (Grid(8, 1, 1), Grid(1, 8, 1), Grid(1, 1, 8), Grid(2, 2, 2), Grid(4, 1, 2), Grid(1, 2, 4)):
+    for grid in (
+        CoreGrid(8, 1, 1),
+        CoreGrid(1, 8, 1),
+        CoreGrid(1, 1, 8),
+        CoreGrid(2, 2, 2),
+        CoreGrid(4, 1, 2),
+        CoreGrid(1, 2, 4),
+    ):
         own = traffic_of(network, grid, sums_samples=order[0] == "k")
         number = ["mkn", "mnk"].index(order) if order[0] == "m" else ["kmn", "knm"].index(order)
         by_hand = owners_by_hand(8, grid, order)
         assert own[number].received == pytest.approx(tuple(by_hand.values()))
-    by_samples = traffic_of(network, Grid(8, 1, 1), sums_samples=False)[0].received
+    by_samples = traffic_of(network, CoreGrid(8, 1, 1), sums_samples=False)[0].received
     assert by_samples == (0, 7, 0)  # weights to all others, activations to none
 
 

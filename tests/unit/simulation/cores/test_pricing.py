@@ -13,9 +13,9 @@ from presilicon.simulation import area, executed_ops, simulate
 from presilicon.simulation.cores.description import Cores
 from presilicon.simulation.cores.division import Division
 from presilicon.simulation.cores.network import Network
-from presilicon.simulation.cores.pipeline import Pipeline
-from presilicon.simulation.cores.splits import Grid, grids, share_of_op
-from presilicon.simulation.cores.stages import Block, balance, order_of_blocks, stages_of
+from presilicon.simulation.cores.pipeline import CorePipeline
+from presilicon.simulation.cores.splits import CoreGrid, grids, share_of_op
+from presilicon.simulation.cores.stages import PipelinePass, balance, order_of_blocks, stages_of
 from presilicon.simulation.systolic.pricing import price_systolic
 from presilicon.workloads import capture_workload, load_workload
 
@@ -203,7 +203,7 @@ def test_shares_of_products_cover_them(cores):
             share = share_of_op(op, cores, grid)
             assert cores * share.gemm.macs >= op.gemm.macs
             assert all(cores * own.elements >= all_.elements for own, all_ in zip(share.inputs, op.inputs, strict=True))
-    assert share_of_op(STEPS[2].ops[0], 1, Grid()).gemm == STEPS[2].ops[0].gemm
+    assert share_of_op(STEPS[2].ops[0], 1, CoreGrid()).gemm == STEPS[2].ops[0].gemm
 
 
 def test_memory_that_cores_share_is_reached_over_the_network():
@@ -225,9 +225,11 @@ def test_memory_that_cores_share_is_reached_over_the_network():
 # Layers on cores.
 
 
-def pipeline_of(step: StepGraph, design: Design, rows: int, cols: int) -> Pipeline:
+def pipeline_of(step: StepGraph, design: Design, rows: int, cols: int) -> CorePipeline:
     whole = step_of(step, design)
-    return Pipeline(whole, design.machine, Network("mesh", rows, cols), price_systolic(whole, chip().machine), HOP_J)
+    return CorePipeline(
+        whole, design.machine, Network("mesh", rows, cols), price_systolic(whole, chip().machine), HOP_J
+    )
 
 
 def test_stages_wait_for_data_and_do_one_thing_at_a_time():
@@ -296,7 +298,7 @@ def test_every_pass_is_run_once_and_backward_after_forward():
         order = order_of_blocks(stage, 4, 6)
         assert len(order) == len(set(order)) == 13
         for number in range(6):
-            assert order.index(Block("forward", number)) < order.index(Block("backward", number))
+            assert order.index(PipelinePass("forward", number)) < order.index(PipelinePass("backward", number))
     ops = STEPS[3].ops
     stages = stages_of(ops, dict.fromkeys(range(len(ops)), 1.0), 4)
     assert {stage for op, stage in zip(ops, stages, strict=True) if op.layer == ""} == {3}

@@ -14,7 +14,7 @@ from presilicon.records import Gemm, Op, StepFacts, StepGraph, TensorRef
 from presilicon.simulation import executed_ops, simulate
 from presilicon.simulation.fusion.groups import NONE, Group
 from presilicon.simulation.fusion.parts import style_of
-from presilicon.simulation.fusion.schedule import Transfer, Transfers, keep_on_chip
+from presilicon.simulation.fusion.schedule import Transfers, ValueTransfer, keep_on_chip
 from presilicon.simulation.systolic.plan import Planner, pipelined_cycles
 from presilicon.simulation.systolic.work import systolic_rates
 from presilicon.workloads import capture_workload, load_workload
@@ -173,11 +173,11 @@ def saved_by_keeping(reserved, uses, capacity: float) -> float:
         for taken in reserved
     ]
     loads = [
-        Transfer(value, slot, 0, load)
+        ValueTransfer(value, slot, 0, load)
         for value, (_, _, _, slots) in enumerate(uses)
         for slot, load in slots[1:]
     ]  # fmt: skip
-    stores = [Transfer(value, slots[0][0], 0, store) for value, (_, store, _, slots) in enumerate(uses)]
+    stores = [ValueTransfer(value, slots[0][0], 0, store) for value, (_, store, _, slots) in enumerate(uses)]
 
     values = SimpleNamespace(
         size_bytes=[size for size, _, _, _ in uses],

@@ -14,8 +14,8 @@ from presilicon.records import Gemm
 from presilicon.simulation.mapping import mapper, numba_kernels
 from presilicon.simulation.mapping.mapper import _factors, find_mapping, temporal_loops
 from presilicon.simulation.mapping.nest import (
-    Hardware,
     Loop,
+    MappedArray,
     Mapping,
     Precision,
     Store,
@@ -29,7 +29,7 @@ PRECISION = Precision(bits={"X": 8, "W": 8, "Y": 16}, sum_bits=32)
 ALL = frozenset(TENSORS)
 
 
-def some_machine(rng: random.Random) -> Hardware:
+def some_machine(rng: random.Random) -> MappedArray:
     registers = Store(
         name="registers", holds=frozenset(rng.sample(TENSORS, rng.randint(1, 3))), bits=rng.choice([64, 256, 1024]),
         serves=frozenset(rng.sample((0, 1), rng.randint(0, 1))), read_pj=0.1, write_pj=0.2,
@@ -40,7 +40,7 @@ def some_machine(rng: random.Random) -> Hardware:
         word_bits=rng.choice([1, 16, 64]), has_one_port=rng.random() < 0.5, is_doubled=rng.random() < 0.5,
     )  # fmt: skip
     dram = Store(name="dram", holds=ALL, read_pj=20, write_pj=20, read_bits=64, write_bits=64)
-    return Hardware(
+    return MappedArray(
         axes=(4, 4), stores=(registers, buffer, dram), mac_pj=0.5, switch_cycles=rng.choice([0, 7]),
         stays=rng.choice([None, "W", "Y"]),
     )  # fmt: skip
@@ -60,7 +60,7 @@ def unrolled(problem: Contraction) -> tuple[tuple[Loop, ...], ...]:
     return (Loop("c", min(4, problem.size("c"))),), (Loop("k", min(4, problem.size("k"))),)
 
 
-def by_kernel(problem: Contraction, machine: Hardware, nest: Mapping) -> tuple[float, float]:
+def by_kernel(problem: Contraction, machine: MappedArray, nest: Mapping) -> tuple[float, float]:
     facts = mapper._facts(problem, machine, PRECISION, nest.spatial)
     dims = np.array([DIMS.index(loop.dim) for loop in nest.loops], np.int64)
     counts = np.array([loop.count for loop in nest.loops], np.int64)
@@ -116,7 +116,7 @@ def test_a_search_over_few_orders_finds_the_best_of_all(objective: str) -> None:
     problem = Contraction.of_gemm(Gemm(m=12, k=16, n=8))
     sram = Store(name="sram", holds=ALL, bits=600, read_pj=1, write_pj=1, read_bits=64, write_bits=64)
     dram = Store(name="dram", holds=ALL, read_pj=20, write_pj=20, read_bits=16, write_bits=16)
-    machine, spatial = Hardware(axes=(2, 2), stores=(sram, dram)), ((Loop("c", 2),), (Loop("k", 2),))
+    machine, spatial = MappedArray(axes=(2, 2), stores=(sram, dram)), ((Loop("c", 2),), (Loop("k", 2),))
     found = find_mapping(problem, machine, PRECISION, spatial, objective=objective)
     assert found.is_exact
     goals = {"time": lambda t, e: t, "energy": lambda t, e: e, "product": lambda t, e: t * e}
@@ -137,7 +137,7 @@ def test_traffic_is_never_below_what_must_move_and_more_room_never_adds_to_it() 
         problem = Contraction(sizes=(1, rng.choice([8, 24]), 16, 32, rng.choice([1, 6]), 1, rng.choice([1, 3]), 1))
         before = inf
         for kilobits in (2, 8, 64, 4096):
-            machine = Hardware(axes=(4, 4), stores=(Store(name="sram", holds=ALL, bits=kilobits * 1024), dram))
+            machine = MappedArray(axes=(4, 4), stores=(Store(name="sram", holds=ALL, bits=kilobits * 1024), dram))
             found = find_mapping(problem, machine, PRECISION, unrolled(problem), objective="energy", most_loops=7)
             read, written = found.price.traffic[1]
             assert read >= 8 * (problem.elements("X") + problem.elements("W"))
@@ -173,7 +173,7 @@ def test_the_same_mapping_is_never_slower_with_more_room_or_bandwidth() -> None:
 def test_a_window_that_slides_fetches_each_input_once() -> None:
     problem = Contraction(sizes=(1, 1, 1, 1, 1, 8, 1, 3))
     cells = Store(name="window", holds=frozenset("X"), bits=3 * 8, serves=frozenset())
-    machine = Hardware(axes=(1, 1), stores=(cells, Store(name="dram", holds=ALL)))
+    machine = MappedArray(axes=(1, 1), stores=(cells, Store(name="dram", holds=ALL)))
     nest = Mapping(spatial=((), ()), loops=(Loop("s", 3), Loop("x", 8)), cuts={"X": (1, 2), "W": (2,), "Y": (2,)})
     fetched = [
         t for t in price_mapping(problem, machine, nest, PRECISION).transfers if t.upper == 1 and t.tensor == "X"
@@ -186,12 +186,12 @@ def test_a_memory_that_cannot_hold_one_tile_is_named() -> None:
     problem = Contraction.of_gemm(Gemm(m=8, k=8, n=8))
     tiny, dram = Store(name="scratchpad", holds=ALL, bits=64), Store(name="dram", holds=ALL)
     with pytest.raises(ConfigError, match='memory "scratchpad" has 64 bits, but one tile needs'):
-        find_mapping(problem, Hardware(axes=(4, 4), stores=(tiny, dram)), PRECISION, unrolled(problem))
+        find_mapping(problem, MappedArray(axes=(4, 4), stores=(tiny, dram)), PRECISION, unrolled(problem))
 
 
 def test_a_mapping_that_does_not_cover_the_product_is_refused() -> None:
     problem = Contraction.of_gemm(Gemm(m=8, k=8, n=8))
-    machine = Hardware(axes=(4, 4), stores=(Store(name="dram", holds=ALL),))
+    machine = MappedArray(axes=(4, 4), stores=(Store(name="dram", holds=ALL),))
     nest = Mapping(
         spatial=unrolled(problem), loops=(Loop("b", 4), Loop("c", 2), Loop("k", 2)), cuts=dict.fromkeys(TENSORS, (3,))
     )

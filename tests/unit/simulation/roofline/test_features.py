@@ -10,12 +10,12 @@ from torch import nn
 from presilicon.designs import Design, load_design
 from presilicon.designs import StepFormats as Formats
 from presilicon.records import StepFacts, StepGraph
-from presilicon.simulation import Kernel, executed_ops, launched_kernels
+from presilicon.simulation import OpKernel, executed_ops, launched_kernels
 from presilicon.simulation.roofline.efficiency import KernelGroup
 from presilicon.workloads import capture
 
 
-def kernels_of(graph: StepGraph, *settings: str, numerics: str = "fp32") -> list[Kernel]:
+def kernels_of(graph: StepGraph, *settings: str, numerics: str = "fp32") -> list[OpKernel]:
     design: Design = load_design("h200", list(settings), numerics=numerics)
     formats = Formats(design.numerics, StepFacts())
     kernels = launched_kernels(executed_ops(graph, formats, StepFacts()), design.machine, formats)  # type: ignore[arg-type]

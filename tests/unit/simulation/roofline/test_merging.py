@@ -13,7 +13,7 @@ from presilicon.designs import Design, RooflineMachine, StepFormats, load_design
 from presilicon.records import StepFacts, StepGraph
 from presilicon.simulation import simulate
 from presilicon.simulation.execution import executed_ops
-from presilicon.simulation.roofline.kernels import Kernel
+from presilicon.simulation.roofline.kernels import OpKernel
 from presilicon.simulation.roofline.merging import image_layout, launched_kernels
 from presilicon.workloads import capture, capture_workload, load_workload
 
@@ -24,7 +24,7 @@ def design(*settings: str, numerics: str = "fp32") -> Design:
     return load_design("h200", settings, numerics=numerics)
 
 
-def kernels_of(graph: StepGraph, chosen: Design) -> list[Kernel]:
+def kernels_of(graph: StepGraph, chosen: Design) -> list[OpKernel]:
     """The kernels that are launched."""
     assert isinstance(chosen.machine, RooflineMachine)
     formats = StepFormats(chosen.numerics, StepFacts())
@@ -42,7 +42,7 @@ class Applies(nn.Module):
         return self.function(x, *self.layers)
 
 
-def launches(kernels: list[Kernel]) -> list[Any]:
+def launches(kernels: list[OpKernel]) -> list[Any]:
     """Class and bytes of each kernel, extras included."""
     found = []
     for kernel in kernels:

@@ -27,7 +27,7 @@ from presilicon.simulation.roofline.efficiency import (
     load_efficiency,
 )
 from presilicon.simulation.roofline.features import features_of_move
-from presilicon.simulation.roofline.kernels import Kernel, make_kernels, product_seconds
+from presilicon.simulation.roofline.kernels import OpKernel, make_kernels, product_seconds
 from presilicon.simulation.roofline.machine import HostTimes
 from presilicon.workloads import capture
 
@@ -41,7 +41,7 @@ def machine(chosen: Design) -> RooflineMachine:
     return chosen.machine
 
 
-def kernels_of(graph: StepGraph, chosen: Design) -> list[Kernel]:
+def kernels_of(graph: StepGraph, chosen: Design) -> list[OpKernel]:
     formats = StepFormats(chosen.numerics, StepFacts())
     executed = executed_ops(graph, formats, StepFacts())
     return make_kernels(executed, machine(chosen), formats)

@@ -12,8 +12,8 @@ from presilicon.records import StepGraph
 from presilicon.simulation import simulate
 from presilicon.simulation.fusion.groups import Group
 from presilicon.simulation.fusion.schedule import Stay, Transfers
-from presilicon.simulation.systolic.plan import Plan
-from presilicon.simulation.systolic.pricing import Span, refresh_of_groups
+from presilicon.simulation.systolic.plan import GroupPlan
+from presilicon.simulation.systolic.pricing import GroupSpan, refresh_of_groups
 from presilicon.simulation.systolic.work import Forgetful, systolic_rates
 from presilicon.workloads import capture, sgd
 from presilicon.workloads.digits import digits_revnet
@@ -26,12 +26,12 @@ def rates_of(retention_s: float):
     return replace(rates, forgetful=(Forgetful(retention_s=retention_s, byte_j=1.0, held_bytes=None),))
 
 
-def plan_of(stays: list[Stay], reserved: list[float]) -> Plan:
+def plan_of(stays: list[Stay], reserved: list[float]) -> GroupPlan:
     groups = tuple(
         Group(members=(slot,), statistics=(), tiled=-1, sliced=(), slices=1, late=(), reserved_bytes=size)
         for slot, size in enumerate(reserved)
     )
-    return Plan(
+    return GroupPlan(
         groups=groups,
         works=(),
         moved=(),
@@ -40,7 +40,7 @@ def plan_of(stays: list[Stay], reserved: list[float]) -> Plan:
     )
 
 
-SPANS = [Span(start_s=float(slot), time_s=1.0, prefetched_s=0.0) for slot in range(10)]
+SPANS = [GroupSpan(start_s=float(slot), time_s=1.0, prefetched_s=0.0) for slot in range(10)]
 
 
 @pytest.mark.parametrize("retention_s", [0.4, 0.9, 1.0, 2.5, 3.0, 3.1, 8.0, 9.5])

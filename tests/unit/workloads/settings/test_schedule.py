@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import (
 )
 
 from presilicon import ConfigError
-from presilicon.workloads import Schedule
+from presilicon.workloads import LearningRateSchedule
 
 TOTAL = 60
 RATE = 0.3
@@ -66,16 +66,16 @@ def after_warmup(optimizer: SGD, steps: int, start: float, then: LRScheduler) ->
 )
 @pytest.mark.filterwarnings("ignore:The epoch parameter in `scheduler.step")
 def test_rates_equal_those_of_torchs_schedulers_at_every_step(text: str, scheduler: Any) -> None:
-    schedule = Schedule.parse(text)
+    schedule = LearningRateSchedule.parse(text)
     ours = [RATE * schedule.factor(step, TOTAL) for step in range(TOTAL)]
     assert ours == pytest.approx(rates_of(scheduler), rel=1e-9, abs=1e-12)
     assert len(set(ours)) > 1
 
 
 def test_rates_follow_samples_linearly_when_asked() -> None:
-    schedule = Schedule.parse("constant(scale_from=32)")
+    schedule = LearningRateSchedule.parse("constant(scale_from=32)")
     assert [schedule.scale(samples) for samples in (1, 32, 256)] == [1 / 32, 1.0, 8.0]
-    assert Schedule.parse("constant").scale(256) == 1.0
+    assert LearningRateSchedule.parse("constant").scale(256) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -84,20 +84,20 @@ def test_rates_follow_samples_linearly_when_asked() -> None:
      "step(milestones=[10, 20.5], start=0.5, scale_from=32)"],
 )  # fmt: skip
 def test_the_text_of_a_schedule_reads_back_as_the_same(text: str) -> None:
-    assert str(Schedule.parse(text)) == text
-    assert Schedule.parse(str(Schedule.parse(text))) == Schedule.parse(text)
+    assert str(LearningRateSchedule.parse(text)) == text
+    assert LearningRateSchedule.parse(str(LearningRateSchedule.parse(text))) == LearningRateSchedule.parse(text)
 
 
 def test_a_stretched_schedule_has_the_same_rates_at_the_same_samples() -> None:
-    schedule = Schedule.parse("step(milestones=[10, 20], warmup=5)")
+    schedule = LearningRateSchedule.parse("step(milestones=[10, 20], warmup=5)")
     finer = schedule.stretched(4)
     for step in range(TOTAL):
         assert finer.factor(4 * step, 4 * TOTAL) == pytest.approx(schedule.factor(step, TOTAL))
 
 
 def test_the_rate_stays_at_its_end_beyond_the_budget() -> None:
-    assert Schedule.parse("cosine(final=0.1)").factor(70, TOTAL) == pytest.approx(0.1)
-    assert Schedule.parse("polynomial").factor(70, TOTAL) == 0.0
+    assert LearningRateSchedule.parse("cosine(final=0.1)").factor(70, TOTAL) == pytest.approx(0.1)
+    assert LearningRateSchedule.parse("polynomial").factor(70, TOTAL) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -123,5 +123,5 @@ def test_the_rate_stays_at_its_end_beyond_the_budget() -> None:
 )
 def test_a_schedule_that_cannot_be_is_one_clear_error(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as error:
-        Schedule.parse(text)
+        LearningRateSchedule.parse(text)
     assert "\n" not in str(error.value)

@@ -94,7 +94,7 @@ def _compile_error(context: Any, device: Any) -> str:
     return ""
 
 
-class Kernel(NamedTuple):
+class BuiltKernel(NamedTuple):
     """A kernel that is built for a board."""
 
     name: str
@@ -146,7 +146,7 @@ class Board:
         self.builds = 0
         """Programs that were compiled from source; those from the cache do not count."""
         self.last_event: Any = None
-        self._kernels: dict[tuple[str, str, str], Kernel] = {}
+        self._kernels: dict[tuple[str, str, str], BuiltKernel] = {}
         self._constants: dict[tuple[int, ...], Any] = {}
 
     def allocate(self, nbytes: int) -> Any:
@@ -166,7 +166,7 @@ class Board:
             )
         return self._constants[values]
 
-    def configure(self, file: str, name: str, defines: Mapping[str, int] | None = None) -> Kernel:
+    def configure(self, file: str, name: str, defines: Mapping[str, int] | None = None) -> BuiltKernel:
         """A kernel of a .cl file, built with macros; from memory, from the cache on disk, or compiled."""
         macros = " ".join(f"-D{key}={value}" for key, value in sorted((defines or {}).items()))
         key = file, name, macros
@@ -174,7 +174,7 @@ class Board:
             self._kernels[key] = self._build(kernel_source(file, name), name, f"{_STRICT} {macros}".strip())
         return self._kernels[key]
 
-    def _build(self, source: str, name: str, options: str) -> Kernel:
+    def _build(self, source: str, name: str, options: str) -> BuiltKernel:
         info = self.info
         identity = "\0".join((source, name, options, info.device, info.platform, info.version))
         path = cache_directory("opencl") / f"{sha256(identity.encode()).hexdigest()[:32]}.bin"
@@ -196,7 +196,7 @@ class Board:
         kernel = self.opencl.Kernel(program, name)
         scalars = {"long": np.int64, "int": np.int32, "float": np.float32}
         kernel.set_scalar_arg_dtypes([scalars.get(kind) for kind in types])
-        return Kernel(name, kernel)
+        return BuiltKernel(name, kernel)
 
     def _from_cache(self, path: Any, options: str) -> tuple[Any, list[str]]:
         try:
@@ -206,7 +206,7 @@ class Board:
         except (OSError, ValueError, self.opencl.Error):
             return None, []  # not there, or damaged: it is built again
 
-    def launch(self, kernel: Kernel, items: int | tuple[int, int], *args: Any, group: int | None = None) -> Any:
+    def launch(self, kernel: BuiltKernel, items: int | tuple[int, int], *args: Any, group: int | None = None) -> Any:
         """Start a kernel on a number of work items; returns its event without waiting.
 
         Raises:
