@@ -16,7 +16,8 @@ from presilicon.scheduling.solvers.bounds import Relaxation
 from presilicon.scheduling.solvers.placing import place
 from presilicon.scheduling.solvers.tables import empty_moves, tables
 
-GOAL = Goal(limit_s=1.0)
+LIMIT_S = 4.0
+GOAL = Goal(limit_s=LIMIT_S)
 
 
 def one_op(spans: list[float]) -> Problem:
@@ -32,9 +33,9 @@ def limits_asked(
 ) -> tuple[list[float], list[float]]:
     """The limits that programs were solved for, and the lengths of the schedules, when the answers round to these.
 
-    The first answer is known from the start; None: no schedule is that short.
+    All are shares of the limit. The first answer is known from the start; None: no schedule is that short.
     """
-    problem = one_op([span for span in answers if span is not None])
+    problem = one_op([LIMIT_S * span for span in answers if span is not None])
     place_of = iter(range(1, len(problem.tasks[0].modes)))
     rest, asked = iter(answers[1:]), []
 
@@ -42,7 +43,7 @@ def limits_asked(
         return Relaxation(0.0, np.eye(len(problem.tasks[0].modes))[number])
 
     def solve(_: Problem, limit_s: float, *args: object, **kwargs: object) -> Relaxation:
-        asked.append(limit_s)
+        asked.append(limit_s / LIMIT_S)
         span = next(rest)
         if span is None:
             raise ConfigError("nothing is that short")
@@ -50,7 +51,7 @@ def limits_asked(
 
     monkeypatch.setattr(starts, "energy_bound", solve)
     found = list(starts.rounded(problem, GOAL, answer(0), 50, options.get("time_limit_s", 1e6)))
-    return asked, [schedule.makespan_s for schedule in found]
+    return asked, [schedule.makespan_s / LIMIT_S for schedule in found]
 
 
 def test_a_limit_is_where_the_line_through_the_nearest_known_ones_meets_the_real_one(
