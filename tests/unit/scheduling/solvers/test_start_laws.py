@@ -2,6 +2,7 @@
 
 import random
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from presilicon.scheduling.solvers.placing import place
 from presilicon.scheduling.solvers.tables import empty_moves, tables
 
 LIMIT_S = 4.0
-GOAL = Goal(limit_s=LIMIT_S)
+GOAL = Goal(limit_s=LIMIT_S, cap_w=9.0)
 
 
 def one_op(spans: list[float]) -> Problem:
@@ -29,7 +30,7 @@ def one_op(spans: list[float]) -> Problem:
 
 
 def limits_asked(
-    monkeypatch: pytest.MonkeyPatch, answers: list[float | None], **options: float
+    monkeypatch: pytest.MonkeyPatch, answers: list[float | None], most_s: float = 1e6
 ) -> tuple[list[float], list[float]]:
     """The limits that programs were solved for, and the lengths of the schedules, when the answers round to these.
 
@@ -42,7 +43,8 @@ def limits_asked(
     def answer(number: int) -> Relaxation:
         return Relaxation(0.0, np.eye(len(problem.tasks[0].modes))[number])
 
-    def solve(_: Problem, limit_s: float, *args: object, **kwargs: object) -> Relaxation:
+    def solve(_: Problem, limit_s: float, cap_w: float | None, *, cuts: int, time_limit_s: float) -> Relaxation:
+        assert (cap_w, cuts, time_limit_s) == (GOAL.cap_w, 50, most_s)
         asked.append(limit_s / LIMIT_S)
         span = next(rest)
         if span is None:
@@ -50,7 +52,7 @@ def limits_asked(
         return answer(next(place_of))
 
     monkeypatch.setattr(starts, "energy_bound", solve)
-    found = list(starts.rounded(problem, GOAL, answer(0), 50, options.get("time_limit_s", 1e6)))
+    found = list(starts.rounded(problem, GOAL, answer(0), 50, most_s))
     return asked, [schedule.makespan_s / LIMIT_S for schedule in found]
 
 
@@ -84,7 +86,24 @@ def test_limits_fall_in_growing_steps_until_one_fits(monkeypatch: pytest.MonkeyP
     assert asked == pytest.approx([0.9, 0.95, 0.975])  # half of the way back where nothing is that short
     assert spans == pytest.approx([1.1, 1.0])
     assert limits_asked(monkeypatch, [0.5]) == ([], [0.5])  # it fits as it is
-    assert limits_asked(monkeypatch, [1.1], time_limit_s=-1.0) == ([], [1.1])
+    assert limits_asked(monkeypatch, [1.1], most_s=-1.0) == ([], [1.1])
+
+
+def test_a_schedule_near_the_limit_is_near_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert limits_asked(monkeypatch, [1.1, starts.NEAR])[1] == [pytest.approx(1.1), starts.NEAR]
+    assert len(limits_asked(monkeypatch, [1.1, starts.NEAR - 1e-6, 1.0])[1]) == 3
+
+
+@pytest.mark.parametrize(("most_s", "programs"), [(0.0, 1), (12.4, 1), (12.5, 2), (17.4, 2), (17.5, 3), (100.0, 4)])
+def test_no_program_begins_that_might_outlast_the_time(
+    monkeypatch: pytest.MonkeyPatch, most_s: float, programs: int
+) -> None:
+    """Each takes five seconds of a clock that is read before and after it; the next may take half as long again."""
+    ticks = iter([100.0, *(100.0 + 5.0 * number + part for number in range(9) for part in (0.0, 5.0))])
+    monkeypatch.setattr(starts, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    with monkeypatch.context() as patch:
+        asked, _ = limits_asked(patch, [1.02] * 5, most_s)
+    assert len(asked) == programs
 
 
 def some_problem(draw: random.Random) -> Problem:
@@ -133,7 +152,7 @@ def pieces_of(
 def test_a_second_too_long_costs_ever_more_and_changes_ever_less(monkeypatch: pytest.MonkeyPatch, late: float) -> None:
     monkeypatch.setattr(anytime, "CYCLE", 4 * anytime.PIECE)
     problem = some_problem(random.Random(8))
-    limit_s = late * next(starts.rounded(problem, GOAL, relax(problem, Goal()), 50, 1.0)).makespan_s
+    limit_s = late * next(starts.rounded(problem, Goal(limit_s=LIMIT_S), relax(problem, Goal()), 50, 1.0)).makespan_s
     goal = Goal(limit_s=limit_s, cap_w=150.0)
     relaxed = relax(problem, goal)._replace(price_w=30.0)
     pieces = pieces_of(monkeypatch, problem, goal, relaxed, 12)
@@ -164,3 +183,23 @@ def test_the_first_penalty_is_at_most_the_last_and_never_nothing(monkeypatch: py
     for price_w in (0.0, 1e9):
         [(goals, *_)] = pieces_of(monkeypatch, problem, goal, relaxed._replace(price_w=price_w), 1)
         assert goals[4] == goals[5]
+
+
+def test_a_search_ends_at_the_bound_and_says_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, goal = some_problem(random.Random(10)), Goal()
+    relaxed = relax(problem, goal)
+    bound = 0.5 * relaxed.bound
+    values = [bound * share for share in (4.0, 2.0, 1 + 1.5e-9, 1 + 0.5e-9, 0.9)]
+    rest, seconds, seen = iter(values), iter(range(100)), []
+
+    def anneal(table, mode, priority, best_mode, best_priority, state, goals, heat, tries, seed) -> int:
+        state[1], state[0] = next(rest), 7.0
+        return 0
+
+    monkeypatch.setattr(anytime, "anneal", anneal)
+    monkeypatch.setattr(anytime, "time", SimpleNamespace(perf_counter=lambda: float(next(seconds))))
+    search(
+        problem, goal, [], time_limit_s=50.0, relaxed=relaxed._replace(bound=bound),
+        progress=lambda spent, value: seen.append((spent, value)),
+    )  # fmt: skip
+    assert seen == [((number + 1) / 50, value) for number, value in enumerate(values[:4])]
