@@ -62,7 +62,7 @@ class ImportGraph:
                 not near,
                 not in_room,
                 distances.get(test, FAR),
-                test.stat().st_size,
+                len(self._texts[test]),
                 str(test),
             )
 

@@ -23,7 +23,8 @@ x[0::7], x[1], x[2], x[3] = 0.0, math.nan, math.inf, 1e-9
 y = quantize(x, fmt)
 ends = torch.tensor([3.4e38, fmt.max, -fmt.max, 1.5, 0.0, 1e-9])
 wide = torch.where(torch.rand({count}) < 0.5, 3.4e38, 0.0) * torch.randn({count}).sign()
-for before, after in ((x, y), (wide, quantize(wide, fmt)), (ends, quantize(ends, fmt)), (-ends, quantize(-ends, fmt)), (ends, -ends)):
+rounded = [(before, quantize(before, fmt)) for before in (x, wide, ends, -ends)]
+for before, after in (*rounded, (ends, -ends)):
     found = statistics.measure_in_one_pass(before, after, fmt)
     expected = statistics._measure_any(before, after, fmt)
     assert found.keys() == expected.keys()

@@ -2,6 +2,7 @@
 
 import ctypes
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -106,3 +107,24 @@ def test_a_driver_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(ctypes, "CDLL", fail)
     with pytest.raises(MissingToolError, match="comes with NVIDIA's driver"):
         find_meter("cuda", None)
+
+
+def test_rows_are_sorted_with_the_medians_of_their_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = [
+        characterization._Call(kind, size, time_s, lambda: None, 4000, 8000)
+        for kind, size, time_s in (
+            ("Mul", "S", 3e-3), ("Add", "L", 1e-3), ("Mul", "L", 5e-3), ("Mul", "S", 1e-3), ("Add", "", 2e-3),
+            ("Mul", "S", 2e-3),
+        )
+    ]  # fmt: skip
+    clock = SimpleNamespace(calls=calls, uncovered=())
+    monkeypatch.setattr(characterization, "_timed", lambda *_: clock)
+    monkeypatch.setattr(characterization, "_describe", lambda *_: ("a processor", 2e9))
+    monkeypatch.setattr(characterization, "_power", lambda call, *_: (10.0, 9.0))
+    rows = characterize("digits-mlp", watts=10.0).rows
+    assert [(row.kind, row.size, row.time_ms) for row in rows] == [
+        ("Add", "", 2.0), ("Add", "L", 1.0), ("Mul", "L", 5.0), ("Mul", "S", 2.0),
+    ]  # fmt: skip
+    assert [row.ipc for row in rows] == pytest.approx([8000 / row.time_ms * 1e3 / 2e9 for row in rows], rel=1e-3)
+    assert [row.bandwidth_gb_s for row in rows] == pytest.approx([4e-3 / row.time_ms for row in rows], rel=1e-3)
+    assert {(row.average_w, row.peak_w, row.device) for row in rows} == {(10.0, 10.0, "cpu")}
