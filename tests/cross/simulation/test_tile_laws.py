@@ -124,3 +124,23 @@ def test_a_mapping_costs_what_a_walk_with_every_term_costs() -> None:
             "unpacked" if task.dram_shares != (1.0, 1.0) else "plain",
         }
     assert seen == {1, 2, "memory", "dram", "waits", "overlaps", "again", "once", "unpacked", "plain"}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_memory_is_never_worse_than_its_half(objective: str) -> None:
+    """By what is asked for; of mappings that are equal in that, by the other of time and energy."""
+    draw = random.Random(f"half {objective}")
+    compared = improved = 0
+    for _ in range(150):
+        task, fabric = some_case(draw)
+        try:
+            whole, half = (find_tiles(task, each, objective) for each in (fabric, fabric.outermost_halved()))
+        except ConfigError:
+            continue
+        (first, second), (half_first, half_second) = whole.goal(objective), half.goal(objective)
+        assert first <= half_first * (1 + 1e-12)
+        if first == half_first and len(fabric.buffers) > 1:
+            assert second <= half_second * (1 + 1e-9)
+        compared, improved = compared + 1, improved + (first < half_first)
+    assert compared > 40
+    assert improved > 5
