@@ -1,4 +1,4 @@
-"""Laws of products that run in slices: the lines that slices share, what they hold, and what more of them cost."""
+"""Laws of products and their slices: how operands are stored, what slices share and hold, what more of them cost."""
 
 import random
 from math import prod
@@ -11,6 +11,8 @@ from torch import nn
 from presilicon.designs import MachineStep, StepFormats, load_design
 from presilicon.records import StepFacts, StepGraph
 from presilicon.simulation import executed_ops
+from presilicon.simulation.systolic.compression import Operands, Stored
+from presilicon.simulation.systolic.mappings import describe_product
 from presilicon.simulation.systolic.plan import Planner
 from presilicon.simulation.systolic.slices import part_of_product, slice_work
 from presilicon.simulation.systolic.work import systolic_rates
@@ -148,3 +150,28 @@ def test_slices_cost_as_much_as_products_of_their_size() -> None:
         assert slice_work(op, product, work, 1, step, DESIGN.machine, rates) == replace(work, spills=0.0)
         seen.add(op.phase)
     assert seen == {"forward", "input_grad", "weight_grad"}
+
+
+def test_an_operand_has_the_shares_that_it_is_stored_in() -> None:
+    """On its way to the array and between memories; of DRAM, over what the memory on the chip has of it."""
+    draw, seen = random.Random(9), set()
+    _, step = plan_of(capture(nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 12)), torch.empty(16, 6)))
+    rates = systolic_rates(DESIGN, DESIGN.machine, DESIGN.technology)
+    for op in step.executed * 6:
+        if op.gemm is None:
+            continue
+        left, right = (Stored(draw.choice([0.25, 0.5, 1.0]), draw.choice([0.5, 0.75, 1.0])) for _ in range(2))
+        plain, found = (
+            describe_product(op, op.gemm, step, DESIGN.machine, rates, operands)
+            for operands in (Operands(), Operands(left, right))
+        )
+        on_chip = left.on_chip, right.on_chip
+        assert (found.streamed.a, found.streamed.b) == (plain.streamed.a * on_chip[0], plain.streamed.b * on_chip[1])
+        between = found.compressed or found.held
+        assert (between.a, between.b) == (found.held.a * on_chip[0], found.held.b * on_chip[1])
+        assert found.held == plain.held  # room is for expanded data
+        assert {found.streamed.sum, between.sum} == {plain.streamed.sum, plain.held.sum}
+        assert found.dram_shares == (left.in_dram / on_chip[0], right.in_dram / on_chip[1])
+        seen.add((op.phase, on_chip == (1.0, 1.0)))
+    assert {phase for phase, _ in seen} == {"forward", "input_grad", "weight_grad"}
+    assert {is_plain for _, is_plain in seen} == {True, False}
