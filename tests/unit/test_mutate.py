@@ -209,6 +209,19 @@ def test_the_same_seed_draws_the_same_mutants_and_no_mutant_twice(tree) -> None:
     assert len(set(draws[0])) == len(draws[0])
 
 
+def test_members_of_extension_points_and_imports_of_written_programs_are_followed(tree) -> None:
+    package, tests = tree / "src" / "presilicon", tree / "tests" / "unit" / "study"
+    (package / "kinds").mkdir()
+    (package / "kinds" / "__init__.py").write_text("from presilicon.kinds.first import First\n")
+    (package / "kinds" / "first.py").write_text("class First: ...\n")
+    (package / "study" / "choice.py").write_text('KINDS = {"first": "presilicon.kinds:First"}\n')
+    (tests / "test_choice.py").write_text("from presilicon.study.choice import KINDS\n")
+    (tests / "test_script.py").write_text('SCRIPT = """\nimport sys\nfrom presilicon.kinds import First, other\n"""\n')
+    graph = imports.ImportGraph(tree)
+    found = graph.tests_of("src/presilicon/kinds/first.py")
+    assert [Path(test).stem for test in found] == ["test_script", "test_choice"]
+
+
 def test_a_module_that_is_imported_by_its_name_as_text_has_the_tests_that_name_it(tree) -> None:
     (tree / "src" / "presilicon" / "study" / "late_rates.py").write_text("def late():\n    return 1\n")
     (tree / "tests" / "unit" / "study" / "test_named.py").write_text('NAME = "late-rates"\n')
