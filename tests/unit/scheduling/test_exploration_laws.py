@@ -9,9 +9,14 @@ from presilicon.scheduling.kernel_estimates import Board, estimate
 from presilicon.scheduling.kernel_ops import KernelConfig, make_input
 
 LAW, BOARD = synthetic_fmax(), Board(dsps=700, ram_blocks=900)
-SMALL, LARGE = make_input("MatMul", (8, 6, 40)), make_input("MatMul", (256, 64, 128))
+SMALL, LARGE = make_input("MatMul", (8, 40, 8)), make_input("MatMul", (256, 64, 128))
 GROUPS = (16, 64, 256)
-"""Only the first is no larger than the small product."""
+"""The last is larger than the small product, and the second as large."""
+
+
+def test_a_group_may_be_as_large_as_a_product_and_no_larger() -> None:
+    assert SMALL.items == GROUPS[1]
+    assert {each.config.work_group for each in explore(SMALL, LAW, space_of(), top=999).best} == set(GROUPS[:2])
 
 
 def space_of(groups: tuple[int, ...] = GROUPS) -> Space:
