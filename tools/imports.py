@@ -8,8 +8,10 @@ from pathlib import Path
 
 PACKAGES = ("src/presilicon", "evidence/src/presilicon_evidence")
 """The engine and the evidence beside it, which imports it."""
-_MEMBER = re.compile(r"(presilicon(?:\.\w+)+):\w+")
+_MEMBER = re.compile(r"(presilicon(?:\.\w+)+):(\w+)")
 """A member of an extension point."""
+_WRITTEN = re.compile(r"^[ \t]*from (presilicon[\w.]*) import ([\w, ]+)", re.MULTILINE)
+"""An import in a program that a test writes and runs."""
 FAR = 99
 
 
@@ -59,11 +61,11 @@ class ImportGraph:
                 not is_own,
                 not (is_law and distances.get(test) == 1),
                 not (in_room and named is not None and named.search(self._texts[test])),
-                not near,
                 not is_law,
+                not near,
                 not in_room,
                 distances.get(test, FAR),
-                test.stat().st_size,
+                len(self._texts[test]),
                 str(test),
             )
 
@@ -117,8 +119,10 @@ class ImportGraph:
                     if alias.name in self._names:
                         rooms[alias.asname or alias.name] = alias.name
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                for member in _MEMBER.findall(node.value):
-                    found |= self._home(*member.rpartition(".")[::2])
+                written = [(module, names.split(",")) for module, names in _WRITTEN.findall(node.value)]
+                for module, names in (*written, *((module, [name]) for module, name in _MEMBER.findall(node.value))):
+                    for name in names:
+                        found |= self._home(module, name.split(" as ")[0].strip())
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in rooms:
                 found |= self._home(rooms[node.value.id], node.attr)

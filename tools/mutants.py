@@ -22,6 +22,9 @@ COMPARISONS = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
 MEANS = {"sum": "mean", "mean": "sum", "fmean": "median", "median": "fmean", "prod": "sum"}
 MEAN = "(lambda values: sum(values := list(values)) / max(len(values), 1))"
 SYMMETRIC = {"isinstance", "min", "max", "gcd", "lcm", "isclose", "getattr", "setattr", "hasattr", "cast", "print"}
+SYMMETRIC |= {"minimum", "maximum", "fmin", "fmax", "logical_and", "logical_or", "hypot", "array_equal", "equal"}
+DRAWS = {"random", "uniform", "gauss"}
+"""Functions whose results equal no given number: a comparison with them is not off by one."""
 ROLES = (
     *(
         ("weight", "activation"),
@@ -223,7 +226,8 @@ class _Source:
         if isinstance(node, ast.Compare):
             for i, (left, right) in enumerate(pairwise([node.left, *node.comparators])):
                 replaced = COMPARISONS.get(type(node.ops[i]))
-                if replaced:
+                is_drawn = any(isinstance(side, ast.Call) and _name(side.func) in DRAWS for side in (left, right))
+                if replaced and not is_drawn:
                     start, end = self.span(left)[1], self.span(right)[0]
                     yield (start, end), re.sub(r"[<>]=?", replaced, self.data[start:end].decode())
 

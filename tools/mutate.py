@@ -3,14 +3,15 @@
     python tools/mutate.py ROOM ...              mutants in the lines of rooms, folders or modules (study/join/looks.py)
     python tools/mutate.py [ROOM ...] --changed  in the lines that this branch changed against main
 
-Options: --seed and --count draw kinds and lines; --limit is the time of the tests of one mutant, in seconds; --least
-exits with 1 below that percentage; --jobs runs several mutants at a time; --list only prints the mutants.
+Options: --seed and --count draw kinds and lines; --limit is the time of the tests of one mutant, in seconds on a
+machine at rest (more where others use it too); --least exits with 1 below that percentage; --jobs runs several mutants
+at a time; --list only prints the mutants.
 
 Each mutant stands in a copy of the tree, never in the tree itself, with caches of its own (what is compiled from
 unchanged sources is shared). The tests that import its module run until one fails, nearest first: the module's own
 examples and unit test, then tests that import it, then those of its room and the others that reach it. A test that
-fails without the mutant too proves nothing and is left out. A mutant whose tests hang or crash, or that cannot be
-imported, is noticed, and the line says how; one whose tests outlast the limit is not.
+fails, hangs or crashes without the mutant too proves nothing and is left out. A mutant whose tests hang or crash, or
+that cannot be imported, is noticed, and the line says how; one whose tests outlast the limit is not.
 
 A mutant that changes nothing that could be observed is listed with its reason in `tools/equivalents.toml`; at most
 5% of those tried are left out for it.
@@ -44,13 +45,16 @@ TEST_LIMIT_S = 120
 """A test that takes longer hangs: without mutants each takes seconds."""
 GROUPS = (4, 25)
 """How many test files the first processes run: most mutants are noticed by the nearest, and starting pytest is slow."""
-PLUGIN = f"""
-import faulthandler, sys
+PLUGIN = """
+import faulthandler, os
 import pytest
+
+STDERR = os.dup(2)  # pytest takes the other one for itself
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    faulthandler.dump_traceback_later({TEST_LIMIT_S}, exit=True, file=sys.__stderr__)
+    os.write(STDERR, f"running {item.nodeid}\\n".encode())
+    faulthandler.dump_traceback_later(float(os.environ["TEST_LIMIT_S"]), exit=True, file=STDERR)
     try:
         return (yield)
     finally:
@@ -107,6 +111,7 @@ class Tree:
         source = file.read_text(encoding="utf-8")
         tests = self.graph.tests_of(site.path, function_at(site.source, site.mutant.line))
         first, second = GROUPS
+        limit_s *= crowding()
         groups = [tests[:first], tests[first : first + second], tests[first + second :]]
         ran_out = False
         for group in filter(None, groups):
@@ -143,9 +148,13 @@ class Tree:
 
     def _run(self, tests: list[str], limit_s: float, compiles: bool = False) -> tuple[str, str] | None:
         """How the tests noticed something (empty if they did not) and which; None if they ran out of time."""
+        tests = [test for test in tests if test not in self.failing]  # files that cannot be imported anyway
+        if not tests:
+            return "", ""
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(map(str, (*_sources(self.folder), self.folder))),
             "PRESILICON_CACHE": str(self.cache),
+            "TEST_LIMIT_S": str(TEST_LIMIT_S),
         }
         if compiles:  # what Numba kept of a caller holds the old callee
             environment["NUMBA_CACHE_DIR"] = str(self.cache / "numba")
@@ -161,12 +170,14 @@ class Tree:
             _forget(self.cache)
         if run.returncode in (0, 5):
             return "", ""
+        began = re.findall(r"^running (.*)$", run.stderr, re.MULTILINE)
+        last_test = began[-1] if began else ""
         if "Timeout (" in run.stderr:
-            return "hangs", ""
+            return f"hangs in {last_test}", last_test
         failed = re.search(r"^(FAILED|ERROR) (\S+?\.(?:py|md)(?:::.*?)?)(?: - (.*))?$", run.stdout, re.MULTILINE)
         if failed is None:
             last = (run.stdout + run.stderr).strip().splitlines()
-            return f"breaks pytest: {last[-1] if last else run.returncode}", ""
+            return f"breaks pytest: {last[-1] if last else run.returncode}", last_test
         kind, test, message = failed.groups()
         how = "cannot be imported by" if kind == "ERROR" and "::" not in test else "fails"
         return f"{how} {test}" + (f" ({message[:90]})" if message else ""), test
@@ -202,6 +213,11 @@ def _forget(cache: Path) -> None:
             shutil.rmtree(entry)
         elif not entry.is_symlink():
             entry.unlink()
+
+
+def crowding() -> float:
+    """How many times as long as on a machine at rest something takes here and now."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def changed_lines(root: Path, base: str) -> dict[str, set[int]]:

@@ -44,9 +44,11 @@ def changed(kind: str, source: str) -> set[str]:
         ("swapped role", "    return f(a, b)", {"    return f(b, a)", "    return f(b, b)", "    return f(a, a)"}),
         ("swapped role", '    return by["forward"]', {'    return by["backward"]'}),
         ("swapped role", "    return max(c, d)", set()),
+        ("swapped role", "    return np.maximum(c, d)", set()),
         ("ignored argument", "    return c + d", {"    return 7 + d", "    return c + 'x'"}),
         ("missing copy", "    return list(a), b.clone()", {"    return a, b.clone()", "    return list(a), b"}),
         ("comparison off by one", "    return a < b >= c", {"    return a <= b >= c", "    return a < b > c"}),
+        ("comparison off by one", "    return draw.random() < 0.25", set()),
         ("min for max", "    return min(a, b)", {"    return max(a, b)"}),
         ("first for last", "    return a[0], b[1:]", {"    return a[-1], b[1:]", "    return a[0], b[:-1]"}),
         ("changed constant", "    return 0", {"    return 1"}),
@@ -207,8 +209,58 @@ def test_the_same_seed_draws_the_same_mutants_and_no_mutant_twice(tree) -> None:
     assert len(set(draws[0])) == len(draws[0])
 
 
+def test_members_of_extension_points_and_imports_of_written_programs_are_followed(tree) -> None:
+    package, tests = tree / "src" / "presilicon", tree / "tests" / "unit" / "study"
+    (package / "kinds").mkdir()
+    (package / "kinds" / "__init__.py").write_text("from presilicon.kinds.first import First\n")
+    (package / "kinds" / "first.py").write_text("class First: ...\n")
+    (package / "study" / "choice.py").write_text('KINDS = {"first": "presilicon.kinds:First"}\n')
+    (tests / "test_choice.py").write_text("from presilicon.study.choice import KINDS\n")
+    (tests / "test_script.py").write_text('SCRIPT = """\nimport sys\nfrom presilicon.kinds import First, other\n"""\n')
+    graph = imports.ImportGraph(tree)
+    found = graph.tests_of("src/presilicon/kinds/first.py")
+    assert [Path(test).stem for test in found] == ["test_script", "test_choice"]
+
+
 def test_a_module_that_is_imported_by_its_name_as_text_has_the_tests_that_name_it(tree) -> None:
     (tree / "src" / "presilicon" / "study" / "late_rates.py").write_text("def late():\n    return 1\n")
     (tree / "tests" / "unit" / "study" / "test_named.py").write_text('NAME = "late-rates"\n')
     graph = imports.ImportGraph(tree)
     assert graph.tests_of("src/presilicon/study/late_rates.py") == ["tests/unit/study/test_named.py"]
+
+
+def test_laws_of_the_room_come_before_other_tests_of_the_folder(tree) -> None:
+    unit, cross = tree / "tests" / "unit" / "study", tree / "tests" / "cross" / "study" / "sub"
+    cross.mkdir(parents=True)
+    (unit / "test_aa.py").write_text("from presilicon.study.rates import rate\n")
+    (cross / "test_some_laws.py").write_text("from presilicon.study.rates import rate\n")
+    graph = imports.ImportGraph(tree)
+    order = [Path(test).stem for test in graph.tests_of("src/presilicon/study/sums.py")]
+    assert order == ["test_sums", "test_some_laws", "test_aa", "test_rates"]
+
+
+@pytest.mark.slow
+def test_a_test_that_hangs_or_cannot_run_anyway_is_no_judge_and_one_that_the_mutant_hangs_is(
+    tree, capsys, monkeypatch
+) -> None:
+    monkeypatch.setattr(mutate, "TEST_LIMIT_S", 6)
+    tests = tree / "tests" / "unit" / "study"
+    (tests / "test_sums.py").unlink()
+    (tests / "test_rates.py").write_text(
+        "import os, time\n\nfrom presilicon.study.sums import total\n\n\n"
+        "def test_crashes_anyway():\n    os._exit(3)\n\n\n"
+        "def test_hangs_anyway():\n    time.sleep(30)\n\n\n"
+        "def test_counts_down():\n    left = 3\n    while left > 0:\n        left = total(left, 1)\n"
+    )
+    (tests / "test_aa.py").write_text("from presilicon.study import total\nfrom nowhere import anything\n")
+    assert mutate.main(["study/sums.py", "--count", "9", "--limit", "90"]) == 0
+    printed = capsys.readouterr().out
+    assert "hangs in tests/unit/study/test_rates.py::test_counts_down" in printed
+    assert "anyway" not in printed
+
+
+def test_the_limit_grows_with_the_load_of_the_machine(monkeypatch) -> None:
+    monkeypatch.setattr(mutate.os, "cpu_count", lambda: 4)
+    for load, factor in ((0.5, 1.0), (4.0, 1.0), (10.0, 2.5)):
+        monkeypatch.setattr(mutate.os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        assert mutate.crowding() == factor

@@ -21,11 +21,16 @@ fmt = parse("{fmt}")
 x = torch.randn({count}) * 200
 x[0::7], x[1], x[2], x[3] = 0.0, math.nan, math.inf, 1e-9
 y = quantize(x, fmt)
-found, expected = statistics.measure_in_one_pass(x, y, fmt), statistics._measure_any(x, y, fmt)
-assert found.keys() == expected.keys()
-for name in expected:
-    assert math.isclose(found[name], expected[name], rel_tol=1e-12), (name, found[name], expected[name])
-other = statistics.measure_in_one_pass(x, x, fmt)
+ends = torch.tensor([3.4e38, fmt.max, -fmt.max, 1.5, 0.0, 1e-9])
+wide = torch.where(torch.rand({count}) < 0.5, 3.4e38, 0.0) * torch.randn({count}).sign()
+rounded = [(before, quantize(before, fmt)) for before in (x, wide, ends, -ends)]
+for before, after in (*rounded, (ends, -ends)):
+    found = statistics.measure_in_one_pass(before, after, fmt)
+    expected = statistics._measure_any(before, after, fmt)
+    assert found.keys() == expected.keys()
+    for name in expected:
+        assert math.isclose(found[name], expected[name], rel_tol=1e-12), (name, found[name], expected[name])
+other, expected = (statistics.measure_in_one_pass(x, after, fmt) for after in (x, y))
 assert not math.isclose(other["error"], expected["error"])
 print("equal")
 """

@@ -1,6 +1,7 @@
 """Rows that are measured: a table that a system can name."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -90,3 +91,24 @@ def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
         characterize("digits-mlp", device="cuda", watts=1)
     with pytest.raises(ConfigError, match="repeats must be at least 1, not 0"):
         characterize("digits-mlp", watts=1, repeats=0)
+
+
+def test_rows_are_sorted_with_the_medians_of_their_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = [
+        op_tables._Call(kind, size, time_s, lambda: None, 4000, 8000)
+        for kind, size, time_s in (
+            ("Mul", "S", 3e-3), ("Add", "L", 1e-3), ("Mul", "L", 5e-3), ("Mul", "S", 1e-3), ("Add", "", 2e-3),
+            ("Mul", "S", 2e-3),
+        )
+    ]  # fmt: skip
+    clock = SimpleNamespace(calls=calls, uncovered=())
+    monkeypatch.setattr(op_tables, "_timed", lambda *_: clock)
+    monkeypatch.setattr(op_tables, "_describe", lambda *_: ("a processor", 2e9))
+    monkeypatch.setattr(op_tables, "_power", lambda call, *_: (10.0, 9.0))
+    rows = characterize("digits-mlp", watts=10.0).rows
+    assert [(row.kind, row.size, row.time_ms) for row in rows] == [
+        ("Add", "", 2.0), ("Add", "L", 1.0), ("Mul", "L", 5.0), ("Mul", "S", 2.0),
+    ]  # fmt: skip
+    assert [row.ipc for row in rows] == pytest.approx([8000 / row.time_ms * 1e3 / 2e9 for row in rows], rel=1e-3)
+    assert [row.bandwidth_gb_s for row in rows] == pytest.approx([4e-3 / row.time_ms for row in rows], rel=1e-3)
+    assert {(row.average_w, row.peak_w, row.device) for row in rows} == {(10.0, 10.0, "cpu")}

@@ -44,3 +44,12 @@ def test_what_cannot_be_sent_to_workers_is_refused(register):
     register(lambda code: code / 8)
     with pytest.raises(ConfigError, match=r"cannot be sent to workers .*: define their functions at the top level"):
         registrations()
+
+
+def test_only_workers_that_train_begin_with_torch(tmp_path, monkeypatch):
+    (tmp_path / "looking.py").write_text("import sys\n\n\ndef has_torch(task):\n    return 'torch' in sys.modules\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    looking = importlib.import_module("looking")
+    for trains in (True, False):
+        outcomes = list(LocalEngine(2).run(looking.has_torch, [1, 2], trains=trains))
+        assert [outcome.result for outcome in outcomes] == [trains] * 2

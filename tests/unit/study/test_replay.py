@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from presilicon.base import ConfigError
 from presilicon.cli.main import cli
 from presilicon.designs import load_numerics
-from presilicon.study import replay
+from presilicon.study import replay, replaying
 
 
 @pytest.mark.parametrize("recipe", ["bf16", "fp8-hybrid"])
@@ -36,3 +36,10 @@ def test_the_command_prints_hashes() -> None:
     document = json.loads(result.stdout)
     assert [point["step"] for point in document["replay"]["points"]] == [1, 2]
     assert document["replay"]["device"] == "cpu"
+
+
+def test_a_device_without_modelled_tensor_cores_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replaying, "has_tensor_cores", lambda device: device.type != "cuda")
+    monkeypatch.setattr(replaying.torch.cuda, "get_device_name", lambda device: f"an older {device}")
+    with pytest.raises(ConfigError, match="the tensor cores of an older cuda are not modelled"):
+        replay(load_numerics("bf16"), steps=1, device="cuda")

@@ -3,7 +3,7 @@
 import itertools
 import linecache
 from collections.abc import Callable
-from types import CellType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -30,11 +30,15 @@ def plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
 def names_used(function: FunctionType) -> dict[str, Any]:
     """The globals and closure variables that a function uses, by name."""
     code = function.__code__
-    inner = [constant for constant in code.co_consts if hasattr(constant, "co_names")]
-    names = {name for part in (code, *inner) for name in part.co_names}
-    used = {name: function.__globals__[name] for name in names if name in function.__globals__}
+    used = {name: function.__globals__[name] for name in _names_in(code) if name in function.__globals__}
     cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
     return used | {name: cell.cell_contents for name, cell in cells}
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """The names that a code and those defined inside of it read, as globals or attributes."""
+    inner = (_names_in(constant) for constant in code.co_consts if isinstance(constant, CodeType))
+    return set(code.co_names).union(*inner)
 
 
 def as_table(value: Any) -> Any:
@@ -62,11 +66,16 @@ def jit(function: Callable[..., Any]) -> Callable[..., Any]:
     if hasattr(function, "py_func") or not isinstance(function, FunctionType):
         return function
     if function not in memo:
-        memo[function] = function  # a function that calls itself is left to Numba
+        memo[function] = function
         scope, cells = dict(function.__globals__), list(function.__closure__ or ())
         used = names_used(function)
         checks = any(as_table(value) is not None for value in used.values())  # an index outside is an error, not noise
+        own_cell = CellType()
         for name, value in used.items():
+            if value is function:  # a function that calls itself
+                if name in function.__code__.co_freevars:
+                    cells[function.__code__.co_freevars.index(name)] = own_cell
+                continue
             table = as_table(value) if isinstance(value, list | tuple) else None
             changed = jit(value) if isinstance(value, FunctionType) else value if table is None else table
             if changed is not value and name in function.__code__.co_freevars:
@@ -74,6 +83,8 @@ def jit(function: Callable[..., Any]) -> Callable[..., Any]:
             elif changed is not value:
                 scope[name] = changed
         copy = FunctionType(function.__code__, scope, function.__name__, function.__defaults__, tuple(cells) or None)
-        memo[function] = numba.njit(nogil=True, no_cfunc_wrapper=True, boundscheck=checks)(copy)
+        own_cell.cell_contents = numba.njit(nogil=True, no_cfunc_wrapper=True, boundscheck=checks)(copy)
+        memo[function] = own_cell.cell_contents
+        scope |= {name: memo[function] for name, value in scope.items() if value is function}
     compiled: Callable[..., Any] = memo[function]
     return compiled

@@ -56,7 +56,7 @@ def rounded(
             if fitting[0]:
                 share = fitting[0] + (long[0] - fitting[0]) * (1 - fitting[1]) / (long[1] - fitting[1])
         begin = time.perf_counter()
-        if time_limit_s - (begin - began) < 1.5 * spent:
+        if number == REDUCTIONS or time_limit_s - (begin - began) < 1.5 * spent:
             return
         try:
             relaxed = energy_bound(problem, goal.limit_s * share, goal.cap_w, cuts=cuts, time_limit_s=time_limit_s)

@@ -11,12 +11,13 @@ from presilicon.designs import Design, MachineStep, StepFormats, load_design
 from presilicon.records import Gemm, Op, StepFacts, StepGraph, TensorRef
 from presilicon.simulation import area, executed_ops, simulate
 from presilicon.simulation.cores.description import Cores
-from presilicon.simulation.cores.division import Division
-from presilicon.simulation.cores.network import Network
+from presilicon.simulation.cores.division import Division, one_core
+from presilicon.simulation.cores.network import Flow, Network
 from presilicon.simulation.cores.pipeline import CorePipeline
 from presilicon.simulation.cores.splits import CoreGrid, grids, share_of_op
 from presilicon.simulation.cores.stages import PipelinePass, balance, order_of_blocks, stages_of
 from presilicon.simulation.systolic.pricing import price_systolic
+from presilicon.simulation.systolic.work import systolic_rates
 from presilicon.workloads import capture_workload, load_workload
 
 HOP_J = 1e-12
@@ -337,3 +338,25 @@ def test_a_table_without_wires_needs_the_energy_of_a_hop():
     with pytest.raises(ConfigError, match="for a chip with one core"):
         load_design("eyeriss", ["machine.cores.count=2"])
     assert Cores().count == 1
+
+
+def test_what_layers_send_to_one_another_is_written_and_read_once_and_hops_over_each_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The energy of a step, less that of the same step whose layers send nothing."""
+    graph, design = mlp([64, 96, 48, 32, 8], 32, micro_batches=4), chip(4, "cores.parallel=layer")
+    sent: list[list[Flow]] = []
+    flows_of = CorePipeline._flows
+    monkeypatch.setattr(CorePipeline, "_flows", lambda self: sent.append(flows_of(self)) or sent[-1])
+    found = simulate(graph, design).energy_by_component_j
+    monkeypatch.setattr(CorePipeline, "_flows", lambda self: [])
+    silent = simulate(graph, design).energy_by_component_j
+    assert design.technology is not None
+    rates = systolic_rates(design, one_core(design.machine, 4), design.technology)
+    received = {len(flows): sum(flow.size for flow in flows for _ in flow.targets) for flows in sent}
+    buffer = rates.buffers[-1].name
+    more = found[buffer] - silent[buffer]  # of one of the divisions that were tried
+    assert sum(more == pytest.approx(2 * size * rates.sram_byte_j) for size in received.values()) == 1
+    others = set(found) - {buffer, "network", "leakage"}
+    assert {name: found[name] for name in others} == pytest.approx({name: silent[name] for name in others})
+    assert found["network"] > silent["network"]
