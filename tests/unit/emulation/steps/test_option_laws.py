@@ -94,8 +94,6 @@ LEFT_TO_THE_USER = {
     "sum": [((), {"dtype": torch.float32})],
     "mean": [((), {"dtype": torch.float32})],
     "norm": [((1,), {}), ((), {"dtype": torch.float32})],
-    "softmax": [((), {}), ((1,), {"dtype": torch.float32})],
-    "log_softmax": [((), {}), ((1,), {"dtype": torch.float32})],
     "batch_norm": [((None, None), {}), ((OF_CHANNELS, None), {})],
     "max_pool1d": [((2,), {"dilation": 2}), ((2,), {"ceil_mode": True}), ((2,), {"return_indices": True})],
     "avg_pool1d": [((3, 2, 0, True), {}), ((3, 2, 1, False, False), {})],
