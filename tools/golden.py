@@ -72,6 +72,46 @@ for mac in (MacUnit(), MacUnit(accumulate=half, order="sequential"), MacUnit(acc
 print(json.dumps(out, indent=1, sort_keys=True))
 """
 
+OPERATORS = """
+import hashlib, json, torch, warnings
+import msgspec
+import presilicon as ps
+from dataclasses import replace
+from msgspec.structs import replace as changed
+from presilicon.designs import load_recipe, recipe_names
+from presilicon.emulation import coverage
+from presilicon.workloads import capture_workload, workload_names
+warnings.simplefilter("ignore")
+torch.set_num_threads(1)
+out = {}
+for recipe in recipe_names():
+    numerics = load_recipe(recipe).numerics
+    w = replace(ps.load_workload("digits-cnn"), max_steps=4, evaluate_every=2)
+    try:
+        t = ps.train(w, changed(numerics, vector="round-steps"), seed=3)
+        out["steps " + recipe] = [t.losses, [[e.step, e.value, e.loss] for e in t.evaluations], t.test_value]
+    except ps.PresiliconError as error:
+        out["steps " + recipe] = type(error).__name__
+for name in workload_names():
+    graph = capture_workload(ps.load_workload(name))
+    out["graph " + name] = hashlib.sha256(msgspec.json.encode(graph)).hexdigest()[:16]
+for name in ("digits-cnn", "fashion-vit", "gpt-block", "lstm", "fashion-resnet18", "digits-revnet"):
+    w = ps.load_workload(name)
+    inputs, targets = (torch.zeros(part.shape, dtype=part.dtype) for part in w.batch(2))
+    torch.manual_seed(0)
+    for recipe in ("bf16", "fp8-hybrid"):
+        for vector in ("round-results", "round-steps"):
+            numerics = changed(load_recipe(recipe).numerics, vector=vector)
+            try:
+                listing = coverage(w.model(), numerics, inputs, targets=targets, loss=w.loss)
+                out[f"coverage {name} {recipe} {vector}"] = [
+                    [op.layer, op.stage, op.operator, op.formats, op.status, op.calls, op.flops] for op in listing.ops
+                ]
+            except ps.PresiliconError as error:
+                out[f"coverage {name} {recipe} {vector}"] = type(error).__name__
+print(json.dumps(out, indent=1, sort_keys=True))
+"""
+
 
 def cases() -> dict[str, list[str]]:
     commands: dict[str, list[str]] = {}
@@ -165,8 +205,9 @@ def clean(text: str) -> str:
     return re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text)
 
 
-def trace() -> str:
-    source = TRACE.replace("FORMATS:", f"{FORMATS!r}:")
+def run_program(source: str) -> str:
+    """What a program prints."""
+    source = source.replace("FORMATS:", f"{FORMATS!r}:")
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
     return done.stdout if done.returncode == 0 else done.stderr
 
@@ -182,8 +223,9 @@ def main() -> None:
     chosen = {name: arguments for name, arguments in cases().items() if given.only in name}
     with ThreadPoolExecutor(2) as pool:
         texts = dict(zip(chosen, pool.map(run, chosen, chosen.values()), strict=True))
-    if given.only in "trace":
-        texts["trace"] = trace()
+    for name, source in (("trace", TRACE), ("operators", OPERATORS)):
+        if given.only in name:
+            texts[name] = run_program(source)
     different = 0
     for name, text in texts.items():
         file = given.directory / f"{name}.txt"

@@ -112,7 +112,8 @@ def _over(
         count = 1
         for axis in dims:
             count *= input.shape[axis]
-        means, spreads = (part.detach().reshape(-1, input.shape[1]).mean(0) for part in (centre, spread))
+        means, spreads = (part.detach().reshape(-1, input.shape[1]) for part in (centre, spread))
+        means, spreads = (part[0] if len(part) == 1 else part.mean(0) for part in (means, spreads))
         running_mean.lerp_(means, momentum)
         running_var.lerp_(spreads * (count / max(count - 1, 1)), momentum)
     return affine(s, s.over(out, s.root(s.add(spread, eps))), scale, shift)
