@@ -28,7 +28,7 @@ from presilicon.base.errors import (
     shorten,
     unknown,
 )
-from presilicon.base.extensions import ExtensionPoint, ExtensionWarning, extensions_named_in
+from presilicon.base.extensions import ExtensionPoint, ExtensionWarning, extension_points, extensions_named_in
 from presilicon.base.files import (
     LARGEST_DATA,
     LARGEST_TEXT,
@@ -113,6 +113,7 @@ __all__ = [
     "derive_seed",
     "describe_processor",
     "did_you_mean",
+    "extension_points",
     "extensions_named_in",
     "file_stem",
     "format_area",
@@ -132,6 +133,7 @@ __all__ = [
     "parse_condition",
     "parse_toml",
     "pick",
+    "place_compiled_kernels",
     "processor",
     "read_file",
     "read_json",

@@ -150,6 +150,18 @@ class ExtensionPoint(Generic[T]):
         return member
 
 
+def extension_points() -> "list[ExtensionPoint[Any]]":
+    """The extension points of the package, by the names of their groups."""
+    for module in _HOMES:
+        import_module(f"presilicon.{module}")
+    own = [point for point in _points if point.group.startswith("presilicon.")]
+    return sorted(own, key=lambda point: point.group)
+
+
+_HOMES = ("formats", "ops", "designs", "workloads", "instrument", "study")
+"""Rooms that have extension points."""
+
+
 def extensions_named_in(text: str) -> dict[str, str]:
     """Package, version and source hash of each registered member that is part of the identity of a run.
 
