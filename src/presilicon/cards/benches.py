@@ -1,4 +1,4 @@
-"""What layers are timed on: a CUDA card with its energy counter, or the processor."""
+"""Devices on which layers are timed: a CUDA card with its energy counter, or the processor."""
 
 import ctypes
 import os
@@ -52,7 +52,7 @@ class Bench(Protocol):
         ...
 
     def slowed_by(self) -> list[str]:
-        """What slows it down now, as far as that is known."""
+        """Reasons for which it is slowed down now, as far as they are known."""
         ...
 
 

@@ -127,7 +127,7 @@ def _with_own(
     card: CardTimes, layers: Sequence[Layer], bench: Bench, precisions: Sequence[Precision], minutes: float,
     progress: Progress, notice: Callable[[str], None], software: str,
 ) -> CardTimes:  # fmt: skip
-    """What was measured, and the times of layers that are not in it yet, with the `software` that measured them."""
+    """A measured card with the times of further layers, and the `software` that measured them."""
     before = card.layers
     known = {msgspec.json.encode(before[place]) for place in {row.layer for row in card.times}}
     added = [layer for layer in layers if msgspec.json.encode(layer) not in known]
@@ -197,7 +197,7 @@ def layers_for_power(layers: Sequence[Layer], times: Sequence[LayerTime]) -> Ite
 
 
 def read_card(path: Path) -> CardTimes:
-    """What was measured before.
+    """The measurements of an earlier characterization.
 
     Raises:
         ConfigError: the file cannot be read.

@@ -97,7 +97,7 @@ def _times(
 
 
 def _phases(layer: Layer, precision: Precision, bench: Bench) -> Iterable[tuple[LayerPhase, Callable[[], Any]]]:
-    """What to run for each phase of a layer."""
+    """The function to run for each phase of a layer."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     module = layer.build().to(bench.device).train()

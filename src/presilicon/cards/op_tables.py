@@ -216,7 +216,7 @@ class _Clock(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """Of products as PyTorch counts them; one per result of anything else."""
+    """FLOPs of a call: of products as PyTorch counts them, one per result of anything else."""
     count = flop_registry.get(func.overloadpacket)
     if count is None:
         return sum(leaf.numel() for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor))

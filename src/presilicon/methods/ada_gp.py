@@ -301,7 +301,7 @@ class _Predicting(AttachedMethod):
 
     @property
     def cosines(self) -> dict[str, float]:
-        """Of predicted and true gradients at the last usual step, by layer."""
+        """Cosines between predicted and true gradients at the last usual step, by layer."""
         return self._cosines
 
     def state_dict(self) -> dict[str, Any]:

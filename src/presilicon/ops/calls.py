@@ -181,7 +181,7 @@ def _returned(result: Any, aliases: dict[str, int | str]) -> int | str | None:
 
 
 def _unknown(function: Any, name: str) -> Captured:
-    """What can be told of an operator that nobody entered."""
+    """Facts that torch itself tells about an operator that nobody entered."""
     if name.lstrip("_").startswith(HIDING):
         return Captured(names=(name,), kind="other", multiplies=True)
     return Captured(names=(name,), kind="elementwise" if torch.Tag.pointwise in function.tags else "other")

@@ -33,7 +33,7 @@ AttentionPart = Literal["", "scores", "move", "mask"]
 
 
 class KindFacts(NamedTuple):
-    """What holds for the operators of a kind, unless their entries say otherwise."""
+    """Facts about the operators of a kind, unless their entries say otherwise."""
 
     style: Streaming
     is_loop: bool

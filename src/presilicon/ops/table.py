@@ -126,7 +126,7 @@ def product_names() -> tuple[str, ...]:
 
 
 def find(name: str) -> Meeting | None:
-    """What the table knows of an operator of ATen, by its name without namespace and overload; None for nothing."""
+    """The entry of an operator of ATen, by its name without namespace and overload; None if it has none."""
     table = _table().by_captured
     return table.get(name) or table.get(name.strip("_"))
 
@@ -141,7 +141,7 @@ def arguments_of(
 
 
 class OpFacts(NamedTuple):
-    """What cost models know of an op in a captured step."""
+    """Facts about an op in a captured step, as cost models need them."""
 
     name: str
     """Of the operator, without namespace and overload."""
@@ -157,12 +157,12 @@ class OpFacts(NamedTuple):
 
     @property
     def statistics(self) -> Statistics:
-        """What a normalization's statistics are taken over."""
+        """The numbers that a normalization's statistics are taken over."""
         return self.captured.statistics
 
     @property
     def width(self) -> Width:
-        """What mixed precision does with it."""
+        """The width that mixed precision gives it."""
         return "" if self.is_in_place else self.captured.width
 
     @property

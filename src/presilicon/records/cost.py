@@ -125,7 +125,7 @@ class StepChecks(Struct, frozen=True, kw_only=True):
 
 
 class MeasuredBasis(Struct, frozen=True, kw_only=True):
-    """What was measured of the layers of a predicted step."""
+    """The share of a predicted step that rests on measured layers."""
 
     device: str
     """On which they were measured."""

@@ -23,7 +23,7 @@ class CurvePoint(Struct, frozen=True, kw_only=True):
 
 
 class Arrival(Struct, frozen=True, kw_only=True):
-    """What one seed needed to reach a milestone; None where it was never held."""
+    """Steps, time and energy of one seed up to a milestone; None where it was never held."""
 
     target: float
     steps: float | None
@@ -34,7 +34,7 @@ class Arrival(Struct, frozen=True, kw_only=True):
 
 
 class Milestone(Struct, frozen=True, kw_only=True):
-    """What a design needed to reach an easier target on its way to the target."""
+    """Time and energy of a design up to an easier target on its way to the target."""
 
     target: float
     reached: str

@@ -1,4 +1,4 @@
-"""What results hang on: rankings on single figures of the technology tables, layers on number formats."""
+"""Sensitivity of results: of rankings to single figures of the technology tables, of layers to number formats."""
 
 from typing import Literal
 

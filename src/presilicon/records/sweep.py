@@ -119,7 +119,7 @@ class Recommendation(Struct, frozen=True, kw_only=True):
 
 
 class PointMeasure(Struct, frozen=True):
-    """What a workload measures as `accuracy`."""
+    """The metric that a workload measures as `accuracy`."""
 
     name: str = "accuracy"
     direction: Direction = "higher"

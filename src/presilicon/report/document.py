@@ -11,7 +11,7 @@ from presilicon.records import Comparison, Fairness, Pair, Result, Sensitivity
 
 
 class EvaluateDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What `presilicon evaluate --json` prints. Null stands for infinity: a target that was never held."""
+    """The document that `presilicon evaluate --json` prints. Null stands for infinity: a target that was never held."""
 
     schema: Literal[2]
     designs: tuple[Result, ...]

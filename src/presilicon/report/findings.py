@@ -1,4 +1,4 @@
-"""What the diagnosis of a training noticed first, for targets that were never held."""
+"""First findings of the diagnosis of a training, for targets that were never held."""
 
 from collections.abc import Iterable
 from typing import TypeVar

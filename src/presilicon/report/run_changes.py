@@ -55,7 +55,7 @@ def changes_to_json(
 
 
 def _warnings(first: StoredRun, second: StoredRun) -> list[str]:
-    """What keeps the results of two runs from being compared as they stand."""
+    """Reasons against comparing the results of two runs as they stand."""
     then, now = ({} if run.record is None else run.record.meaning for run in (first, second))
     changed = [what for what in {**then, **now} if then.get(what) != now.get(what)]
     if not changed:

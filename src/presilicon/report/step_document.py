@@ -11,7 +11,7 @@ from presilicon.report.steps import ops_overlap, waiting_s
 
 
 class Checkpointing(Struct, frozen=True, kw_only=True):
-    """What dropping activations and recomputing them is compared with: the same step that keeps them all."""
+    """A step that drops activations and recomputes them, beside the same step that keeps them all."""
 
     segments: int
     memory_bytes_without: float
@@ -23,7 +23,7 @@ class Checkpointing(Struct, frozen=True, kw_only=True):
 
 
 class StepNotes(Struct, frozen=True, kw_only=True):
-    """What is known of one step on one design, beside the fields of its `Cost`."""
+    """Notes on one step on one design, beside the fields of its `Cost`."""
 
     design: str
     workload: str

@@ -29,7 +29,7 @@ NO_DSP = ("MaxPool", "Transpose")
 
 
 class FpgaBoard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a kernel has to fit on; by default a Stratix 10 GX 2500 with the memory of the GPU-FPGA publication."""
+    """A board that kernels have to fit on; by default a Stratix 10 GX 2500 with the memory of the GPU-FPGA paper."""
 
     dsps: int = 5011
     ram_blocks: int = 9963
@@ -63,11 +63,11 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
     @property
     def limit(self) -> Literal["compute", "memory"]:
-        """What the time is spent on."""
+        """The resource that limits the time."""
         return "compute" if self.compute_s >= self.dram_s else "memory"
 
     def excess(self, board: FpgaBoard) -> str | None:
-        """What a kernel needs more of than the board has; None if it fits."""
+        """The resource of which a kernel needs more than the board has; None if it fits."""
         for needed, there, name in (
             (self.dsps, board.dsps, "DSP blocks"),
             (self.ram_blocks, board.ram_blocks, "RAM blocks"),

@@ -100,7 +100,7 @@ def synthesized_unit(
 
 
 def _shape(fmt: Format) -> tuple[type[Format], int, int]:
-    """What a multiplier or an adder sees of a format: not the length of its blocks or its special codes."""
+    """The part of a format that a multiplier or an adder sees: not the length of its blocks or its special codes."""
     return type(fmt), fmt.exponent_bits, fmt.significand_bits
 
 

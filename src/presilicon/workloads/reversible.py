@@ -115,7 +115,7 @@ class _Recomputed(Function):
 def _pass_back(
     function: nn.Module, inputs: Tensor, sums: Tensor, error: Tensor, other: Tensor
 ) -> tuple[Tensor, Tensor, list[Tensor | None]]:
-    """What was added to the function's result, the error of its inputs with that of `other`, and its own gradients."""
+    """The addend of the function's result, the error of its inputs with that of `other`, and its own gradients."""
     with torch.enable_grad(), recomputing():
         inputs = inputs.detach().requires_grad_()
         result = function(inputs)

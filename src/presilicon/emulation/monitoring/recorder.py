@@ -91,7 +91,7 @@ class Recorder:
         """Called with the result of a ReLU."""
 
     def drain(self) -> Iterator[Rounding | ModuleRun]:
-        """What was recorded since the last call, in order; waits once for each device."""
+        """Everything recorded since the last call, in order; waits once for each device."""
         pending, self._pending = self._pending, []
         by_device: dict[torch.device, list[Tensor]] = {}
         for _, row in pending:

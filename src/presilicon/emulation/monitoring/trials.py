@@ -118,7 +118,7 @@ _TRIED: tuple[Role, ...] = ("weight", "activation", "error", "gradient")
 
 
 class Subject(NamedTuple):
-    """What is put in a format: a layer, and roles of it."""
+    """A layer, and roles of it, that are put in a format."""
 
     layer: str
     roles: tuple[Role, ...]

@@ -163,12 +163,12 @@ class ConvolutionGeometry:
         return tuple(n + o for n, o in zip(sizes, self.output_padding, strict=True))
 
     def gathered(self, x: Tensor, kernel: tuple[int, ...], size: tuple[int, ...]) -> Patches:
-        """What a plain convolution reads for a result of `size`."""
+        """The padded input that a plain convolution reads for a result of `size`."""
         ones = (1,) * len(kernel)
         return Patches(x, kernel, size, self.stride, self.padding, self.dilation, ones, self.groups)
 
     def spread(self, x: Tensor, kernel: tuple[int, ...], size: tuple[int, ...]) -> Patches:
-        """What the transpose of a convolution reads with mirrored kernels, for a result of `size`."""
+        """The spread input that the transpose of a convolution reads with mirrored kernels, for a result of `size`."""
         reach = tuple(d * (k - 1) - p for k, p, d in zip(kernel, self.padding, self.dilation, strict=True))
         return Patches(x, kernel, size, (1,) * len(kernel), reach, self.dilation, self.stride, self.groups)
 

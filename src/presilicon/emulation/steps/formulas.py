@@ -20,7 +20,7 @@ _OTHERS = frozenset(["read", "constant", "integer", "truth", "size", "axis", "nu
 
 
 def steps_of(entry: OpEntry) -> Callable[..., Any] | None:
-    """What computes an entry in steps: its program, or else its formula; None if neither is a sequence of steps."""
+    """The computation of an entry in steps, by its program or else its formula; None if neither has steps alone."""
     if entry.program is not None:
         return entry.program if has_steps(entry) else None
     formula = None if entry.forward is None else formula_of(entry.forward)

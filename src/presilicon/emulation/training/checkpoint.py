@@ -197,7 +197,7 @@ class History:
 
 
 class _Chunk(msgspec.Struct):
-    """What one checkpoint adds to a history."""
+    """The part of a history that one checkpoint adds."""
 
     losses: bytes
     runs_from: int

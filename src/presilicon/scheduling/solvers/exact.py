@@ -245,7 +245,7 @@ class _Model:
                 self.model.add_no_overlap([self.intervals[mode] for mode in np.flatnonzero(members)])
 
     def _add_memory(self) -> None:
-        """What is on a pool fits into its memory; see `checker._full` for how long a tensor stays."""
+        """The tensors on a pool fit into its memory; see `checker._full` for how long a tensor stays."""
         model, count = self.model, len(self.problem.tasks)
         rows = [(task.bytes_out, self.problem.followers[task.id], task.next_readers) for task in self.problem.tasks]
         rows += [(data.bytes, (), data.readers) for data in self.problem.inputs]

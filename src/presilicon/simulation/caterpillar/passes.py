@@ -30,7 +30,7 @@ class OpPass(Struct, frozen=True, kw_only=True):
 
 
 class Kept(NamedTuple):
-    """What the memories of some cores hold."""
+    """Data that the memories of some cores hold."""
 
     mem_a_bytes: float
     weights: bool
@@ -73,7 +73,7 @@ class PassPlanner:
         ]
 
     def _keep(self, stage: int, cores: int, delays: Mapping[str, int] | None) -> Kept:
-        """What the memories of a stage's cores hold of its data."""
+        """The data of a stage that the memories of its cores hold."""
         pes, machine = cores * self.machine.nr**2, self.machine
         mem_a_bytes, mem_b_bytes = pes * machine.mem_a_kib * 1024, pes * machine.mem_b_kib * 1024
         permanent = self._permanent_bytes(stage)

@@ -132,7 +132,7 @@ class CorePipeline:
         return [at for at in self._values.readers[value] if not _is_for_all(self._step.executed[at])]
 
     def _flows(self) -> list[Flow]:
-        """What stages send to others: each value once to all that need it."""
+        """Transfers between stages: each value once to all that need it."""
         flows = []
         for value, writer in enumerate(self._values.writer):
             if writer == BEFORE or _is_for_all(self._step.executed[writer]):

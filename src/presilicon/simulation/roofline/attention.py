@@ -68,7 +68,7 @@ def find_attention(ops: Sequence[Op]) -> FusedAttention:
 
 
 def _part(op: Op) -> AttentionPart:
-    """What an op is in attention, as far as its operator can tell."""
+    """The part of an op in attention, as far as its operator can tell."""
     facts = facts_of_op(op)
     return "" if facts.is_in_place else facts.captured.attention
 

@@ -61,7 +61,7 @@ class KernelGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
 
 
 class Peaks(Struct, frozen=True, kw_only=True):
-    """What limits kernels on a chip."""
+    """The limits of kernels on a chip."""
 
     memory_gb_s: AboveZero
     issue: Annotated[float, Meta(ge=0)]
@@ -70,7 +70,7 @@ class Peaks(Struct, frozen=True, kw_only=True):
 
 
 class KernelLoad(NamedTuple):
-    """What the power of a working kernel depends on."""
+    """The load of a working kernel, on which its power depends."""
 
     labels: tuple[str, ...]
     """Its class, number format, operator, pass and layout."""
@@ -156,7 +156,7 @@ HALF_LIFE = 4.0
 
 
 def remembered(measured: Sequence[tuple[float, float]], scale: float) -> float:
-    """What is known of a layer's difference at a batch size: between two measured ones on a line, else fading.
+    """A layer's remembered difference at a batch size: between two measured ones on a line, else fading.
 
     >>> remembered(((5.0, 0.2), (7.0, 0.4)), 6.0)
     0.30000000000000004

@@ -1,4 +1,4 @@
-"""What a kernel's time depends on besides its work: its group in a table of measured layers, and its shape."""
+"""Features of a kernel that decide its time beside its work: its group in a table of measured layers, and its shape."""
 
 from math import log2, prod
 from typing import NamedTuple

@@ -85,7 +85,7 @@ class OpKernel(Struct, frozen=True, kw_only=True):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What its power depends on besides its rates; see `Activity`."""
+        """Groups on which its power depends besides its rates; see `KernelLoad`."""
         operator, *rest = self.features.keys[0].split(".") if self.features.keys else ("",)
         backward = self.op.gemm is None and self.op.phase in ("input_grad", "weight_grad")
         bits = "16" if "16" in rest or "bfloat16" in rest else "32"

@@ -1,4 +1,4 @@
-"""What a compiler must compute by loops: results that are stored, and reductions, by the rules of Inductor.
+"""Results that a compiler must compute by loops: those that are stored, and reductions, by the rules of Inductor.
 
 Results of elementwise ops are not stored: whoever reads them computes them again from what is stored.
 """

@@ -158,7 +158,7 @@ class RooflineMachine(
 
     @property
     def peaks(self) -> Peaks:
-        """What limits its kernels."""
+        """The limits of its kernels."""
         tflops = {name: rate.tflops for name, rate in self.matrix.items()}
         return Peaks(memory_gb_s=self.memory_gb_s, issue=self.cores * self.core_ghz, tflops=tflops)
 

@@ -224,7 +224,7 @@ def _host_step_s(machine: RooflineMachine) -> float:
 
 
 def _basis(kernels: Sequence[OpKernel], spans: Sequence[KernelSpan], machine: RooflineMachine) -> MeasuredBasis | None:
-    """What was measured of the products of a step; None where nothing was, or there are none."""
+    """The measured basis of the products of a step; None where nothing was measured, or there are none."""
     efficiency = load_efficiency(machine.measured)
     products = [pair for pair in zip(kernels, spans, strict=True) if pair[0].op.gemm is not None]
     total_s = sum(span.time_s for _, span in products)
@@ -289,7 +289,7 @@ def _energy_j(kernel: OpKernel, span: KernelSpan, machine: RooflineMachine, cloc
 
 
 def activity_of(kernel: OpKernel, time_s: float, machine: RooflineMachine) -> KernelLoad:
-    """What the power of a kernel depends on, if it takes some time; rates in steps of a tenth of a doubling."""
+    """The load of a kernel that takes some time, with rates in steps of a tenth of a doubling."""
     peak = machine.matrix[kernel.format].tflops * 1e12 if kernel.format else _peak(machine)
     flops, traffic = kernel.flops / (time_s * peak), kernel.traffic_bytes / (time_s * _bytes_s(machine))
     return KernelLoad(kernel.labels, *(round(log2(max(share, _SLOWEST)), 1) for share in (flops, traffic)))

@@ -55,7 +55,7 @@ def parse_pattern(pattern: str) -> tuple[int, int]:
 
 
 class Sparsity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a machine does with zeros, and how operands with zeros lie in its memories.
+    """The way a machine treats zeros, and how operands with zeros lie in its memories.
 
     >>> Sparsity(zeros="2:4").pattern, Sparsity(zeros="gated").pattern
     ('2:4', None)

@@ -80,7 +80,7 @@ class Metric:
         raise ConfigError(f"target must be {' and '.join(limits) or 'a finite number'}, not {target!r}")
 
     def number(self, value: Any) -> float:
-        """What `compute` returned, as a number.
+        """The result of `compute` as a number.
 
         Raises:
             ConfigError: it is not one.

@@ -120,7 +120,7 @@ def save_tuned(tuned: Tuned, path: Path) -> None:
 
 
 class Trial(Struct, frozen=True, kw_only=True):
-    """What became of a configuration."""
+    """The outcome of trying a configuration."""
 
     op: str
     config: Config
