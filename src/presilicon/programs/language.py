@@ -39,15 +39,15 @@ def operand_names(arguments: Sequence[Argument]) -> list[str]:
 
 
 def compile_function(
-    source: FunctionSource, builder: Builder, registers: Mapping[str, int], constants: Mapping[str, Any]
+    source: FunctionSource, builder: Builder, registers: Mapping[str, int], constants: Mapping[str, Any] | None = None
 ) -> int:
-    """The result of a function of numbers, added to a program.
+    """The result of a function of numbers, added to a program; the other arguments are constants.
 
     Raises:
         LanguageError: the function uses something that the language does not have.
     """
     compiler = _Compiler(source, builder, returns_number=True)
-    register: int = compiler.checked(lambda: compiler.compile(compiler.bound(constants) | dict(registers)))
+    register: int = compiler.checked(lambda: compiler.compile(compiler.bound(constants or {}) | dict(registers)))
     return register
 
 
