@@ -54,12 +54,12 @@ def test_products_have_the_bits_of_the_cpu(mac: MacUnit) -> None:
     assert on_cpu.any()
 
 
-def test_tables_and_translated_functions_give_the_same_codes() -> None:
+def test_tables_and_compiled_functions_give_the_same_codes() -> None:
     torch.manual_seed(0)
     mac = MacUnit(accumulate=USER_E4M3)
     left, right = (encode(torch.randn(1, 128, 128), USER_E4M3).cuda() for _ in range(2))
     sums = Sums.of(mac, USER_E4M3, 128)
-    kernel = user_gpu._translated(mac, 1, False)
+    kernel = user_gpu._compiled(mac, 1, False)
     assert kernel is not None
     tables = user_gpu._by_tables(left, right, mac, USER_E4M3, sums)
     assert torch.equal(tables, user_gpu._by_kernel(left, right, kernel, mac, sums, None))
@@ -67,7 +67,12 @@ def test_tables_and_translated_functions_give_the_same_codes() -> None:
 
 @pytest.mark.parametrize(
     ("fmt", "names"),
-    [(USER_E4M3, "add sub mul div sqrt maximum exp"), (translated.ODDITIES, "add mul"), (examples.WIDE, "add mul sub")],
+    [
+        (USER_E4M3, "add sub mul div sqrt maximum exp"),
+        (translated.ODDITIES, "add mul"),
+        (translated.LOOPING, "add mul div"),
+        (examples.WIDE, "add mul sub"),
+    ],
     ids=str,
 )
 def test_steps_have_the_bits_of_the_cpu(fmt, names: str) -> None:
@@ -85,17 +90,16 @@ def test_conversion_has_the_bits_of_the_cpu() -> None:
         assert torch.equal(quantize(x, fmt), quantize(x.cuda(), fmt).cpu())
 
 
-def loops(a, b):
-    while b > 0:
-        a, b = a + 1, b - 1
-    return min(a, 255)
+def spelled(a, b):
+    return min(int(str(a)) + b, 255)
 
 
-def test_a_function_without_triton_code_runs_on_the_cpu_with_a_warning() -> None:
-    fmt = replace(examples.WIDE, name="looping", add=loops)
+@pytest.mark.filterwarnings("ignore:spelling. `add` cannot be compiled .*it runs in Python")
+def test_a_function_outside_of_the_language_runs_on_the_cpu_with_a_warning() -> None:
+    fmt = replace(examples.WIDE, name="spelling", add=spelled)
     x = torch.randn(100).cuda()
-    line = loops.__code__.co_firstlineno + 1
-    with pytest.warns(UserWarning, match=f"`add` cannot be compiled .*line {line}: `while` has no Triton code"):
+    line = spelled.__code__.co_firstlineno + 1
+    with pytest.warns(UserWarning, match=rf"`add` cannot be compiled .*line {line}: the call of str.*on the CPU"):
         found = user_step(fmt, "add", (x, x))
     assert torch.equal(found.cpu(), user_step(fmt, "add", (x.cpu(), x.cpu())))
 

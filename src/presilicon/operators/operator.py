@@ -20,7 +20,6 @@ from presilicon.operators.rounding import step_rounding
 from presilicon.programs import (
     Builder,
     FunctionSource,
-    Given,
     Program,
     SizesNeeded,
     TensorAxis,
@@ -234,14 +233,14 @@ class Operator:
             raise TypeError(f"{self.name} is a function of tensors; only operators of numbers are called by others")
         names = [*self.operands, *self.constants]
         wrong = [name for name in named if name not in names[len(arguments) :]]
-        values: dict[str, Any] = dict(zip(names, map(Given, arguments), strict=False))
-        values |= {name: Given(register) for name, register in named.items()}
+        values: dict[str, int] = dict(zip(names, arguments, strict=False)) | dict(named)
         if wrong or len(arguments) > len(names) or any(name not in values for name in self.operands):
             raise TypeError(f"{self.name} takes ({', '.join(names)})")
         if self.source is None:
-            registers = {name: builder.number(value.register) for name, value in values.items()}
+            registers = {name: builder.number(value) for name, value in values.items()}
             return self.program.splice(builder, registers)[0]
-        return compile_function(self.source, builder, {**self.constants, **values})
+        constants = {name: value for name, value in self.constants.items() if name not in values}
+        return compile_function(self.source, builder, values, constants)
 
     def describe(self) -> dict[str, Any]:
         """Everything that its results depend on, as plain data."""

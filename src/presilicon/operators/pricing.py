@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from presilicon.base import ConfigError
 from presilicon.formats import Format
 from presilicon.programs import (
     MATHEMATICS,
@@ -20,15 +21,16 @@ from presilicon.records import OperatorCost, OperatorWork
 
 LATENCY: dict[Operation, int] = {
     **dict.fromkeys(("add", "sub", "mul", "floor", "min", "max", "lt", "le", "eq", "ne", "lookup", "locate"), 1),
-    **dict.fromkeys(("div", "sqrt", *MATHEMATICS), 8),
+    **dict.fromkeys(("ldexp", "narrow"), 1),
+    **dict.fromkeys(("div", "sqrt", "floordiv", "mod", *MATHEMATICS), 8),
 }
 """Cycles from an operation's arguments to its result. Signs, logic and choices take none: they are wires and gates."""
 
 
 _UNITS: dict[str, str] = {
-    **dict.fromkeys(("add", "sub", "floor", "sum"), "adders"),
+    **dict.fromkeys(("add", "sub", "floor", "sum", "ldexp", "narrow"), "adders"),
     **dict.fromkeys(("min", "max", "lt", "le", "eq", "ne", "greatest", "least"), "comparators"),
-    **dict.fromkeys(("div", "sqrt", *MATHEMATICS), "special"),
+    **dict.fromkeys(("div", "sqrt", "floordiv", "mod", *MATHEMATICS), "special"),
     **dict.fromkeys(("mul", "prod"), "multipliers"),
     "locate": "comparators",
     "lookup": "reads",
@@ -65,7 +67,11 @@ def price(program: Program, fmt: Format | None = None) -> OperatorCost:
 
     The units are as wide as `fmt`, or float32. A branch is a choice between results: both sides are built. A reduction
     is one unit that is used again and again: the path has one round of it.
+
+    Raises:
+        ConfigError: the rounds of a loop depend on data, so that nobody knows its cycles.
     """
+    _check_rounds(program)
     names = ("multipliers", "adders", "comparators", "special", "entries", "reads")
     counts: dict[str, Any] = dict.fromkeys(names, 0)
     ready: list[int] = []
@@ -87,6 +93,7 @@ def work_of(
 
     A lane that is not pipelined is busy from the operands of a value to its result, and in a reduction round by round.
     """
+    _check_rounds(program)
     extents = extents_of(program, sizes)
     counts = dict.fromkeys(("multipliers", "adders", "comparators", "special", "reads", "entries"), 0)
     lane_cycles, loads, results = 0, 0, 0
@@ -133,6 +140,14 @@ def together(name: str, works: Sequence[OperatorWork]) -> OperatorWork:
     entries = max(work.entries for work in works)
     width: dict[str, Any] = {"bits": widest.bits, "significand_bits": widest.significand_bits}
     return OperatorWork(name=name, entries=entries, **width, **added)
+
+
+def _check_rounds(program: Program) -> None:
+    if any(step.operation == "loop" for step in program.instructions):
+        raise ConfigError(
+            "a loop whose number of rounds depends on data has no known cost; allowed: a loop over range(n) with a "
+            "constant n; try: break out of such a loop"
+        )
 
 
 def _width(fmt: Format | None) -> dict[str, Any]:

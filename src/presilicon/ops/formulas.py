@@ -6,7 +6,7 @@ from inspect import signature
 from typing import Any
 
 from presilicon.ops.entry import Captured
-from presilicon.programs import Builder, FunctionSource, Given, Program, compile_function
+from presilicon.programs import Builder, FunctionSource, Program, compile_function
 
 
 @lru_cache(maxsize=1024)
@@ -23,9 +23,7 @@ def compile_formula(formula: Callable[..., Any]) -> Program:
     [1.5]
     """
     source, builder = FunctionSource(formula), Builder()
-    return builder.finish(
-        compile_function(source, builder, {name: Given(builder.input(name)) for name in operands(formula)})
-    )
+    return builder.finish(compile_function(source, builder, {name: builder.input(name) for name in operands(formula)}))
 
 
 def operands(formula: Callable[..., Any]) -> list[str]:

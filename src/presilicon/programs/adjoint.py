@@ -13,9 +13,10 @@ it receives, and no two elements compete; where they are not (an index from data
 from collections import defaultdict
 from collections.abc import Mapping
 from heapq import heappop, heappush
-from math import log, pi, sqrt
 from typing import NamedTuple
 
+from presilicon.base import ConfigError
+from presilicon.programs.functions import MATH_FUNCTIONS
 from presilicon.programs.program import (
     ERROR,
     REDUCTIONS,
@@ -210,21 +211,26 @@ class _Adjoint:
                 send(at[2], error, when(emit("not", at[0])))
             case "sqrt":
                 send(at[0], emit("div", error, emit("mul", constant(2.0), register)), condition)
-            case "exp":
-                send(at[0], times(register), condition)
-            case "exp2":
-                send(at[0], emit("mul", times(register), constant(log(2))), condition)
-            case "log":
-                send(at[0], emit("div", error, at[0]), condition)
-            case "tanh":
-                send(at[0], times(emit("sub", constant(1.0), emit("mul", register, register))), condition)
-            case "erf":
-                bell = emit("exp", emit("neg", emit("mul", at[0], at[0])))
-                send(at[0], times(emit("mul", constant(2 / sqrt(pi)), bell)), condition)
-            case "sin":
-                send(at[0], times(emit("cos", at[0])), condition)
-            case "cos":
-                send(at[0], emit("neg", times(emit("sin", at[0]))), condition)
+            case "mod":  # a - floor(a / b) b
+                send(at[0], error, condition)
+                send(at[1], emit("neg", times(emit("floordiv", *at))), condition)
+            case "ldexp":
+                send(at[0], emit("ldexp", error, at[1]), condition)
+            case "fraction":
+                send(at[0], emit("ldexp", error, builder.number(emit("neg", emit("exponent", at[0])))), condition)
+            case "copysign":
+                one = constant(1.0)
+                sign = emit("mul", emit("copysign", one, at[0]), emit("copysign", one, at[1]))
+                send(at[0], times(sign), condition)
+            case "narrow":
+                send(at[0], error, condition)
+            case "item":
+                raise ConfigError(
+                    "a loop whose number of rounds depends on data has no derivative; allowed: custom_backward, or "
+                    'backward="none"; try: for k in range(n) with a constant n, and break'
+                )
+            case name if name in MATH_FUNCTIONS:
+                send(at[0], MATH_FUNCTIONS[name].error(builder, error, at[0], register), condition)
             case "sum":
                 send(at[0], error, condition)
             case "greatest" | "least":

@@ -4,7 +4,7 @@ import math
 from itertools import pairwise
 
 from presilicon.programs.program import CONDITIONS, Program
-from presilicon.programs.reference import apply, table_index
+from presilicon.programs.reference import step_of, table_index
 
 _STEPS = 4096
 
@@ -57,10 +57,12 @@ def _piece(program: Program, x: float) -> tuple[float, ...]:
         arguments = [values[argument] for argument in instruction.arguments]
         if instruction.operation == "read":
             values.append(x)
-        elif instruction.operation in ("constant", "integer", "truth", "size", "axis"):
+        elif instruction.operation == "integer":
+            values.append(int(instruction.value))
+        elif instruction.operation in ("constant", "truth", "size", "axis"):
             values.append(instruction.value)
         else:
-            values.append(apply(instruction, arguments))
+            values.append(step_of(instruction, arguments))
         if instruction.operation in CONDITIONS or instruction.operation in ("floor", "locate"):
             marks.append(values[-1])
         elif instruction.operation == "abs":

@@ -1,4 +1,4 @@
-"""Programs: a function of the operator language as a graph of pure operations on numbers, whole numbers and conditions.
+"""Programs: a function of the language as a graph of pure operations on numbers, whole numbers and conditions.
 
 A value depends on the index variables (`axis`) that lead to it. A reduction binds one of them; the rest belong to the
 result. Nothing is ordered but arguments before their use, so every execution is free to choose its loops.
@@ -6,25 +6,28 @@ result. Nothing is ordered but arguments before their use, so every execution is
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Literal, get_args
 
 from presilicon.base import ConfigError
+from presilicon.programs.functions import Mathematics
 
 _Leaf = Literal["constant", "integer", "truth", "size", "axis", "read", "carry"]
 _Arithmetic = Literal["add", "sub", "mul", "div", "neg", "abs", "min", "max", "floor", "sqrt"]
-_Mathematics = Literal["exp", "exp2", "log", "tanh", "erf", "sin", "cos"]
-_Table = Literal["lookup", "locate"]
+_Parts = Literal["ldexp", "fraction", "exponent", "copysign", "narrow"]
+_Bits = Literal["bitand", "bitor", "bitxor", "shl", "shr"]
+_Table = Literal["lookup", "locate", "element"]
+_Loop = Literal["loop", "item"]
 _Condition = Literal["lt", "le", "eq", "ne", "and", "or", "not"]
 _Whole = Literal["number", "whole", "floordiv", "mod"]
 _Reduction = Literal["sum", "prod", "greatest", "least", "argmax", "argmin"]
-Operation = Literal[_Leaf, _Arithmetic, _Mathematics, _Table, "select", _Condition, _Whole, _Reduction]
+Operation = Literal[
+    _Leaf, _Arithmetic, Mathematics, _Parts, _Bits, _Table, "select", _Condition, _Whole, _Reduction, _Loop
+]
 Kind = Literal["number", "integer", "condition"]
 CONDITIONS = frozenset(["truth", *get_args(_Condition)])
 """The operations whose result is true or false."""
-MATHEMATICS: tuple[_Mathematics, ...] = get_args(_Mathematics)
-"""Functions of the C library, which `math` has under the same name."""
 REDUCTIONS: dict[str, float] = {
     "sum": 0.0,
     "prod": 1.0,
@@ -40,8 +43,12 @@ An extreme is that of Python's `max` and `min`: a NaN counts only where it comes
 loop that compares with what it has, where a NaN never counts."""
 ERROR = "0error"
 """The name of the gradient of the result among the operands of a backward pass; no operand can have it."""
-_INTEGERS = frozenset(["integer", "size", "axis", "whole", "floordiv", "mod", "argmax", "argmin"])
-_INHERITED = frozenset(["add", "sub", "mul", "neg", "abs", "min", "max", "sum", "prod", "greatest", "least", "carry"])
+_INTEGERS = frozenset(["integer", "size", "axis", "whole", "exponent", "argmax", "argmin", "loop", *get_args(_Bits)])
+_FLAGGED = frozenset(["read", "element", "carry", "item"])
+"""Operations whose result is a whole number where their value is 1."""
+_INHERITED = frozenset(
+    ["add", "sub", "mul", "neg", "abs", "min", "max", "floordiv", "mod", "sum", "prod", "greatest", "least"]
+)
 
 LARGEST = 20_000
 """The most instructions of a program; nested branches and unrolled loops can multiply them."""
@@ -54,16 +61,36 @@ class ProgramInstruction:
     operation: Operation
     arguments: tuple[int, ...] = ()
     """Positions of earlier instructions. An `axis` has its extent, a `read` the condition under which it is made and
-    then its indices, a reduction the value and its variable."""
+    then its indices, a reduction the value and its variable, an `element` the condition under which it is read and its
+    index, a `loop` the condition under which it runs, what it carries, and what its rounds use besides."""
     value: float = 0.0
-    """The number of a constant; 1 or 0 for a truth; 1 for a carried whole number."""
+    """The number of a constant (whole ones beyond 2^53 are Python integers); 1 or 0 for a truth; 1 for a read, table or
+    carried value that is a whole number."""
     table: tuple[float, ...] = ()
     """The numbers of a `lookup` by position, which is cut off to a whole number and kept inside (a NaN reads the
-    first); or the rising bounds of a `locate`, which counts those that are not above its argument."""
+    first); or by its index for an `element` (a negative one counts from the end, one outside is an error); or the
+    rising bounds of a `locate`, which counts those that are not above its argument."""
     name: str = ""
-    """Of an operand that is read, a size, or an index variable."""
+    """Of an operand that is read, a size, or an index variable; the place of an `item` in what its loop carries."""
     line: int = field(default=0, compare=False, repr=False)
     """Where in the source a `read` is written."""
+    depth: int = field(default=0, compare=False, repr=False)
+    """The number of branches of the source inside of which it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopInstruction(ProgramInstruction):
+    """A loop whose number of rounds depends on data. An `item` is what it carries in one place after the last round."""
+
+    rounds: "Program | None" = None
+    """A round, as a program of the values that the loop carries and uses: `carry` instructions named by their place
+    among the arguments. Its first result is whether the round is made, the others are what is carried on."""
+
+    @property
+    def carried(self) -> int:
+        """The number of values that rounds hand on."""
+        assert self.rounds is not None
+        return len(self.rounds.results) - 1
 
 
 @dataclass(frozen=True)
@@ -138,7 +165,7 @@ def kind_of(instruction: ProgramInstruction, kinds: "list[Kind]") -> Kind:
     operation, arguments = instruction.operation, instruction.arguments
     if operation in CONDITIONS:
         return "condition"
-    if operation == "carry":
+    if operation in _FLAGGED:
         return "integer" if instruction.value else "number"
     if operation in _INHERITED:
         return kinds[arguments[0]]
@@ -178,7 +205,10 @@ def needed_for(program: Program, register: int) -> tuple[int, ...]:
 class Builder:
     """Builds a program; equal instructions are shared, and operations on constants are computed at once."""
 
-    def __init__(self, sizes: Mapping[str, int] | None = None) -> None:
+    def __init__(self, sizes: Mapping[str, int] | None = None, *, is_exact: bool = False) -> None:
+        self.is_exact = is_exact
+        """Whether the program is that of a function on codes: sums are added in their order, an index outside of a
+        table is an error, and results keep their kinds."""
         self.instructions: list[ProgramInstruction] = []
         self.kinds: list[Kind] = []
         self.free: list[frozenset[int]] = []
@@ -186,10 +216,25 @@ class Builder:
         """Sizes of the axes, where loops have to be written out; None while they are open."""
         self._registers: dict[object, int] = {}
         self._fresh = 0
+        self._path: int | None = None
+        self.paths: list[int] = []
+        """The conditions under which the statements around the present one run."""
 
-    def input(self, name: str = "x") -> int:
+    @property
+    def path(self) -> int:
+        """The condition under which the present statement runs."""
+        if self._path is None:
+            self._path = self.truth(True)
+        return self._path
+
+    @path.setter
+    def path(self, condition: int) -> None:
+        self._path = condition
+
+    def input(self, name: str = "x", kind: Kind = "number") -> int:
         """An argument of a function of plain numbers."""
-        return self.emit("read", self.truth(True), self.axis("_", self.size("_")), name=name)
+        where = self.truth(True), self.axis("_", self.size("_"))
+        return self.emit("read", *where, name=name, value=float(kind == "integer"))
 
     def constant(self, value: float) -> int:
         """A number."""
@@ -197,7 +242,8 @@ class Builder:
 
     def integer(self, value: int) -> int:
         """A whole number."""
-        return self._append(ProgramInstruction("integer", value=float(value)))
+        wrapped = wrap(value)
+        return self._append(ProgramInstruction("integer", value=wrapped if abs(wrapped) > 2**53 else float(wrapped)))
 
     def truth(self, value: bool) -> int:
         """A condition that is known."""
@@ -219,19 +265,30 @@ class Builder:
         return self.axis(f"{name}.{self._fresh}", extent)
 
     def number(self, register: int) -> int:
-        """A whole number as a number."""
-        if self.kinds[register] != "integer":
+        """A whole number, or a condition as 1 or 0, as a number."""
+        if self.kinds[register] == "number":
             return register
-        return self.emit("number", register)
+        return self.emit("number", self.whole(register))
+
+    def whole(self, register: int) -> int:
+        """A condition as the whole number 1 or 0; anything else as it is."""
+        if self.kinds[register] != "condition":
+            return register
+        return self.emit("select", register, self.integer(1), self.integer(0))
+
+    def loop(self, condition: int, arguments: Sequence[int], rounds: Program) -> list[int]:
+        """What a loop carries after its last round: the first of its arguments, as many as its rounds hand on."""
+        depth = len(self.paths)
+        loop = self._append(LoopInstruction("loop", (condition, *arguments), depth=depth, rounds=rounds))
+        kinds = [rounds.kinds[output] for output in rounds.outputs[1:]]
+        return [
+            self.emit("item", loop, value=float(kind == "integer"), name=str(place)) for place, kind in enumerate(kinds)
+        ]
 
     def again(self, instruction: ProgramInstruction, arguments: Iterable[int]) -> int:
         """An instruction with other arguments."""
-        if instruction.operation in ("constant", "integer", "truth", "size", "carry", "axis"):
-            return self._append(
-                ProgramInstruction(
-                    instruction.operation, tuple(arguments), instruction.value, instruction.table, instruction.name
-                )
-            )
+        if instruction.operation in ("constant", "integer", "truth", "size", "carry", "axis", "loop"):
+            return self._append(replace(instruction, arguments=tuple(arguments)))
         return self.emit(
             instruction.operation, *arguments, value=instruction.value, table=instruction.table,
             name=instruction.name, line=instruction.line,
@@ -260,12 +317,25 @@ class Builder:
             from presilicon.programs.reference import apply
 
             instruction = ProgramInstruction(operation, arguments, value, table)
-            result = apply(instruction, [operand.value for operand in operands])
+            values = [int(step.value) if step.operation == "integer" else step.value for step in operands]
+            result = apply(instruction, values)
             kind = kind_of(instruction, self.kinds)
             if kind == "condition":
                 return self.truth(bool(result))
             return self.integer(int(result)) if kind == "integer" else self.constant(result)
-        return self._append(ProgramInstruction(operation, arguments, value, table, name, line))
+        return self._append(ProgramInstruction(operation, arguments, value, table, name, line, len(self.paths)))
+
+    def select(self, condition: int, a: int, b: int) -> int:
+        """One of two values of a kind that both have: numbers, whole numbers or conditions."""
+        if self.kinds[a] == self.kinds[b] == "condition":
+            return self.emit("or", self.emit("and", condition, a), self.emit("and", self.emit("not", condition), b))
+        return self.emit("select", condition, *self.alike(a, b))
+
+    def alike(self, a: int, b: int) -> tuple[int, int]:
+        """Two values as whole numbers if both are, and else as numbers."""
+        a, b = self.whole(a), self.whole(b)
+        is_whole = self.kinds[a] == self.kinds[b] == "integer"
+        return (a, b) if is_whole else (self.number(a), self.number(b))
 
     def _simplified(
         self, operation: Operation, arguments: tuple[int, ...], operands: list[ProgramInstruction]
@@ -358,12 +428,9 @@ class Builder:
         live = needed_by(self.instructions, [register for result in whole for register in _registers(result)])
         renumbered = {old: new for new, old in enumerate(live)}
         instructions = tuple(
-            ProgramInstruction(
-                step.operation, tuple(renumbered[argument] for argument in step.arguments),
-                step.value, step.table, step.name, step.line,
-            )
+            replace(step, arguments=tuple(renumbered[argument] for argument in step.arguments))
             for step in (self.instructions[register] for register in live)
-        )  # fmt: skip
+        )
         return Program(instructions, tuple(_renumbered(result, renumbered.__getitem__) for result in whole))
 
     def has(self, instruction: ProgramInstruction) -> bool:
@@ -375,7 +442,7 @@ class Builder:
         if key not in self._registers:
             if len(self.instructions) >= LARGEST:
                 raise ConfigError(
-                    f"an operator must have at most {LARGEST} instructions; use fewer branches, or shorter loops"
+                    f"a function must have at most {LARGEST} instructions; try fewer branches, or shorter loops"
                 )
             position = self._registers[key] = len(self.instructions)
             self.instructions.append(instruction)
@@ -385,9 +452,17 @@ class Builder:
 
 
 def _key(instruction: ProgramInstruction) -> object:
+    if instruction.operation == "integer":
+        return "integer", int(instruction.value)
     # Bits and not values: 0.0 and -0.0 are equal, and a NaN is not even equal to itself.
     bits = struct.pack(f"{1 + len(instruction.table)}d", instruction.value, *instruction.table)
-    return instruction.operation, instruction.arguments, instruction.name, bits
+    rounds = id(instruction.rounds) if isinstance(instruction, LoopInstruction) else None
+    return instruction.operation, instruction.arguments, instruction.name, bits, rounds
+
+
+def wrap(value: int) -> int:
+    """A whole number as its last 64 bits have it, in two's complement."""
+    return (value + 2**63) % 2**64 - 2**63
 
 
 def _registers(result: ProgramResult) -> list[int]:

@@ -6,14 +6,19 @@ Numbers follow IEEE 754 where Python would raise: 1 / 0 is infinite, the root of
 
 import math
 import operator
+import struct
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from presilicon.base import ConfigError
-from presilicon.programs.program import REDUCTIONS, Program, ProgramInstruction, needed_for
+from presilicon.programs.functions import MATH_FUNCTIONS, divide, square_root
+from presilicon.programs.program import REDUCTIONS, LoopInstruction, Program, ProgramInstruction, needed_for, wrap
 from presilicon.programs.rounding import StepRounding
+
+NOT_WHOLE = -(2**63)
+"""What NaN, and numbers that 64 bits do not hold, are as whole numbers: outside of everything, as on processors."""
 
 
 class Array(NamedTuple):
@@ -46,7 +51,7 @@ def evaluate(program: Program, x: float | Mapping[str, float], rounding: StepRou
     for position, instruction in enumerate(program.instructions):
         match instruction.operation:
             case "read":
-                result = float(operands[instruction.name])
+                result = (int if instruction.value else float)(operands[instruction.name])
             case "constant" | "truth":
                 result = instruction.value
             case "integer":
@@ -54,10 +59,11 @@ def evaluate(program: Program, x: float | Mapping[str, float], rounding: StepRou
             case "size" | "axis":
                 result = instruction.operation == "size"  # the only element
             case _:
-                result = apply(instruction, [values[argument] for argument in instruction.arguments])
+                result = step_of(instruction, [values[argument] for argument in instruction.arguments], rounding)
         is_number = program.kinds[position] == "number" and instruction.operation != "locate"
         values.append(rounding.value(result) if rounding is not None and is_number else result)
-    return [float(values[output]) for output in program.outputs]
+    is_whole = [program.kinds[output] == "integer" for output in program.outputs]
+    return [(int if whole else float)(values[at]) for at, whole in zip(program.outputs, is_whole, strict=True)]
 
 
 def evaluate_tensors(
@@ -140,7 +146,7 @@ class _Meaning:
             case "constant" | "truth":
                 result = instruction.value
             case _:
-                result = apply(instruction, arguments)
+                result = step_of(instruction, arguments, self._rounding)
         return self._rounded(position, result)
 
     def _rounded(self, position: int, result: float) -> float:
@@ -156,7 +162,7 @@ class _Meaning:
         offset = array.offset(arguments[1:])
         if offset is None:
             raise ConfigError(outside(instruction, array.shape))
-        return float(array.numbers[offset])
+        return (int if instruction.value else float)(array.numbers[offset])
 
     def _reduce(self, instruction: ProgramInstruction, index: Mapping[int, int]) -> float:
         body, axis = instruction.arguments
@@ -191,7 +197,57 @@ def apply(instruction: ProgramInstruction, arguments: Sequence[float]) -> float:
         return instruction.table[table_index(arguments[0], len(instruction.table))]
     if instruction.operation == "locate":
         return 0.0 if math.isnan(arguments[0]) else float(bisect_right(instruction.table, arguments[0]))
-    return _RULES[instruction.operation](*arguments)
+    if instruction.operation == "element":
+        return _element(instruction, *arguments)
+    result = _RULES[instruction.operation](*arguments)
+    return wrap(result) if type(result) is int else result
+
+
+def _element(instruction: ProgramInstruction, condition: float, index: float) -> float:
+    """An entry of a table by its index, as Python has it."""
+    is_inside = -len(instruction.table) <= index < len(instruction.table)
+    if condition and not is_inside:
+        raise ConfigError(beyond(instruction))
+    entry = instruction.table[int(index)] if is_inside else 0.0
+    return int(entry) if instruction.value else entry
+
+
+def beyond(instruction: ProgramInstruction) -> str:
+    """The complaint about an index that leaves its table."""
+    return (
+        f"line {instruction.line}: an index of {instruction.name} lies outside of its {len(instruction.table)} entries"
+    )
+
+
+def run_loop(loop: LoopInstruction, rounding: StepRounding | None, condition: float, *arguments: float) -> list[float]:
+    """What a loop carries after its last round."""
+    values, rounds = list(arguments), loop.rounds
+    assert rounds is not None
+    while condition:
+        known: list[float] = []
+        for step in rounds.instructions:
+            match step.operation:
+                case "carry":
+                    known.append(values[int(step.name)])
+                case "integer":
+                    known.append(int(step.value))
+                case "constant" | "truth" | "size" | "axis":
+                    known.append(step.value)
+                case _:
+                    known.append(step_of(step, [known[argument] for argument in step.arguments], rounding))
+            if rounding is not None and rounds.kinds[len(known) - 1] == "number" and step.operation != "locate":
+                known[-1] = rounding.value(known[-1])
+        condition, *carried = (known[output] for output in rounds.outputs)
+        if condition:
+            values[: loop.carried] = carried
+    return values[: loop.carried]
+
+
+def step_of(instruction: ProgramInstruction, arguments: Sequence[Any], rounding: StepRounding | None = None) -> Any:
+    """One operation, or a whole loop, whose result is all that it carries."""
+    if isinstance(instruction, LoopInstruction):
+        return run_loop(instruction, rounding, *arguments)
+    return arguments[0][int(instruction.name)] if instruction.operation == "item" else apply(instruction, arguments)
 
 
 def table_index(position: float, length: int) -> int:
@@ -201,61 +257,70 @@ def table_index(position: float, length: int) -> int:
     return length - 1 if position >= length - 1 else int(position)
 
 
-def divide(a: float, b: float) -> float:
-    """a / b as IEEE 754 has it."""
-    if b != 0:
-        return a / b
-    return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1.0, b)
-
-
-def logarithm(a: float) -> float:
-    """The natural logarithm as IEEE 754 has it."""
-    return math.log(a) if a > 0 else (-math.inf if a == 0 else math.nan)
-
-
-def exponential(a: float) -> float:
-    """e to the power of `a` as IEEE 754 has it."""
-    try:
-        return math.exp(a)
-    except OverflowError:
-        return math.inf
-
-
-def power_of_two(a: float) -> float:
-    """2 to the power of a whole number."""
-    return math.ldexp(1.0, int(a)) if a < 1024 else math.inf
-
-
-def square_root(a: float) -> float:
-    """The square root as IEEE 754 has it; that of -0 is -0."""
-    return math.nan if a < 0 else math.sqrt(a)
-
-
 def floor(a: float) -> float:
     """The largest whole number that is not above `a`; 0 and never -0."""
     return float(math.floor(a)) if math.isfinite(a) else a
 
 
+def _divide_down(a: float, b: float) -> float:
+    """a // b as Python has it, and as IEEE 754 has it where Python raises; whole numbers by 0 give 0."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b if b else 0
+    return divide(a, b) if b == 0 or math.isinf(a) else a // b
+
+
+def _remainder(a: float, b: float) -> float:
+    if isinstance(a, int) and isinstance(b, int):
+        return a % b if b else 0
+    return math.nan if b == 0 or math.isinf(a) else a % b
+
+
+def scale(a: float, exponent: float) -> float:
+    """a times 2 to the power of a whole number."""
+    if math.isnan(exponent):
+        return math.nan
+    try:
+        return math.ldexp(a, int(max(min(exponent, 1e6), -1e6)))
+    except OverflowError:
+        return math.copysign(math.inf, a)
+
+
+def _exponent(a: float) -> int:
+    return math.frexp(a)[1] if math.isfinite(a) else 0
+
+
+def _narrow(a: float) -> float:
+    try:
+        return float(struct.unpack("f", struct.pack("f", a))[0])
+    except OverflowError:
+        return math.copysign(math.inf, a)
+
+
 _RULES: dict[str, Callable[..., float]] = {
     **{name: getattr(operator, name) for name in ("add", "sub", "mul", "neg", "abs", "lt", "le", "eq", "ne")},
+    **{name: function.reference for name, function in MATH_FUNCTIONS.items()},
     "div": divide,
     "min": lambda a, b: b if b < a else a,
     "max": lambda a, b: b if b > a else a,
     "floor": floor,
     "sqrt": square_root,
-    "exp": exponential,
-    "exp2": lambda a: exponential(a * math.log(2)) if not float(a).is_integer() else power_of_two(a),
-    "log": logarithm,
-    "tanh": math.tanh,
-    "erf": math.erf,
-    "sin": lambda a: math.sin(a) if math.isfinite(a) else math.nan,
-    "cos": lambda a: math.cos(a) if math.isfinite(a) else math.nan,
+    "ldexp": scale,
+    "fraction": lambda a: math.frexp(a)[0],
+    "exponent": _exponent,
+    "copysign": math.copysign,
+    "narrow": _narrow,
+    "bitand": operator.and_,
+    "bitor": operator.or_,
+    "bitxor": operator.xor,
+    "shl": lambda a, b: a << (b & 63),
+    "shr": lambda a, b: a >> (b & 63),
     "number": float,
-    "whole": lambda a: int(a) if math.isfinite(a) else -1,
-    "floordiv": operator.floordiv,
-    "mod": operator.mod,
+    "whole": lambda a: int(a) if abs(a) < 2**63 else NOT_WHOLE,
+    "floordiv": _divide_down,
+    "mod": _remainder,
     "select": lambda condition, a, b: a if condition else b,
     "and": lambda a, b: a and b,
     "or": lambda a, b: a or b,
     "not": lambda a: not a,
 }
+"""Whole numbers wrap around at 64 bits, which `apply` sees to; a shift counts modulo 64, as processors have it."""

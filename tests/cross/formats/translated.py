@@ -1,4 +1,4 @@
-"""Formats whose functions use every construct that is translated to Triton."""
+"""Formats whose functions use every construct of the language."""
 
 import math
 
@@ -67,6 +67,56 @@ def plain_log(a):
 
 
 ODDITIES = UserFormat("oddities", FIELDS, as_float, convert, add=odd_add, mul=table_mul, log=plain_log)
+
+
+def greatest_divisor(a, b):
+    """A loop without bounds, a tuple, and a return out of the loop."""
+    rounds = 0
+    while b:
+        a, b = b, a % b
+        rounds += 1
+        if rounds > 5:
+            return 77
+    return min(a + 10 * rounds, 255)
+
+
+def open_bounds(a, b):
+    """A loop whose bounds are data, with `break`, and one that falls."""
+    total = 0
+    for k in range(a % 11):
+        if k == b % 7:
+            break
+        total += (k ^ b) % 5
+    for k in range(b & 7, 0, -1):
+        total += k if k % 2 else -1
+    return total & 255
+
+
+def long_loop(a, b):
+    """More rounds than are written out, each of which needs the one before."""
+    state = a + 1
+    for _ in range(100):
+        state = (state * 6364136223846793005 + b) & 0xFFFFFFFF
+        if state % 1000 == 3:
+            break
+    return state >> 24
+
+
+def sums(a):
+    """Sums in their order, a function of `math` inside of a loop, and a pair from a helper."""
+    low, high = halves(a)
+    weights = [0.25, 0.5, 1.5]
+    total = sum(math.tanh(k * 0.125) * weights[k % 3] for k in range(low) if k != high)
+    return convert(total + low - divmod(a, 7)[1])
+
+
+def halves(a):
+    return a & 15, a >> 4
+
+
+LOOPING = UserFormat(
+    "looping", FIELDS, as_float, convert, add=greatest_divisor, mul=open_bounds, div=long_loop, exp=sums
+)
 
 
 def too_large(a, b):

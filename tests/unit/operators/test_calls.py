@@ -121,8 +121,7 @@ BAD = {
     '"n" is both an argument and an axis': 'x: "r n", n=1) -> "r":\n    return 1.0',
     "a range whose bound is known only at run time": 'x: "r n") -> "r":\n    return sum(x[r, j] for j in range(r))',
     "x without its leading axes": 'x: "... n") -> "... n":\n    return x[n]',
-    "a while loop": 'x: "r n") -> "r":\n    while x[r, 0] > 0:\n        pass\n    return 0.0',
-    "the operator FloorDiv of numbers": 'x: "r n") -> "r":\n    return x[r, 0] // 2',
+    "inside of a loop whose number": 'x: "r n") -> "r":\n    while x[r, 0] > 0:\n        pass\n    return 0.0',
 }
 
 

@@ -2,8 +2,12 @@
 
 import ast
 import math
+import os
 import pickle
+import subprocess
+import sys
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
@@ -185,6 +189,42 @@ def test_what_an_operator_does_decides_its_key_and_nothing_else(tmp_path) -> Non
     assert not torch.equal(original(x), changed[0](x))
 
 
+HELPED = """
+import {module} as numbers
+
+
+def damped(x):
+    return x * numbers.FACTOR * {late}
+
+
+@operator(backward="none")
+def f(x: "n") -> "n":
+    a = 0.0
+    for k in range(N):
+        a = 0.5 * a + x[k]
+        if k > 3:
+            a = damped(a)
+    return a + x[n]
+"""
+
+
+def test_helpers_and_constants_of_modules_decide_an_operator_s_key(tmp_path, monkeypatch) -> None:
+    """Rounds beyond those that are compiled first need them: there the source says what the operator is."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for number, factor in enumerate((1.5, 2.5)):
+        (tmp_path / f"numbers_{number}.py").write_text(f"FACTOR = {factor}\n")
+
+    def made(name: str, module: str = "numbers_0", late: str = "0.9"):  # type: ignore[no-untyped-def]
+        return write(tmp_path, HELPED.format(module=module, late=late), name)
+
+    original = made("original")
+    assert key_of(original, ()) == key_of(made("again"), ())
+    others = [made("later", late="0.8"), made("module", module="numbers_1")]
+    assert len({key_of(one, ()) for one in (original, *others)}) == 3
+    x = torch.ones(9)
+    assert not any(torch.equal(original(x), other(x)) for other in others)
+
+
 def test_a_factory_s_operators_are_apart() -> None:
     def filter_with(decay: float):
         @operator
@@ -326,3 +366,23 @@ def test_every_change_of_an_operator_changes_its_key(tmp_path) -> None:
         key_of(write(tmp_path, MUTATED.format(options=o, comment=""), f"o{n}"), ()) for n, o in enumerate(options)
     ]
     assert len({own, *others}) == 5
+
+
+def test_an_operator_has_the_same_identity_in_every_process(tmp_path: Path) -> None:
+    """The order of a set of strings differs from process to process, so that no set may decide about a program."""
+    file = tmp_path / "my_ops.py"
+    file.write_text(
+        "from presilicon.operators import operator\n\n\n@operator\n"
+        'def product(x: "alpha beta gamma", w: "delta gamma epsilon") -> "epsilon alpha delta beta":\n'
+        "    return sum(x[alpha, beta, k] * w[delta, k, epsilon] for k in range(GAMMA)) / (ALPHA * BETA + DELTA)\n\n\n"
+        "print(product.describe()['program'])\n"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, str(file)], env=os.environ | {"PYTHONHASHSEED": str(seed)},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in range(3)
+    }  # fmt: skip
+    assert len(said) == 1
+    assert said != {""}

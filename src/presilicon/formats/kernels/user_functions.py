@@ -1,11 +1,10 @@
 """A user's functions on codes, over whole tensors.
 
-Up to 8 bits, functions without state are tables. Others are compiled: by Numba for tensors on the CPU, by Triton for
-those on a GPU. A function that cannot be compiled is called from Python, one number after another, with a warning that
-says where it stands.
+Up to 8 bits, functions without state are tables. Others are compiled to programs (`presilicon.programs`), which Numba
+executes for tensors on the CPU and Triton for those on a GPU. A function that cannot be compiled is called from Python,
+one number after another, with a warning that says where it stands.
 """
 
-import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,13 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from presilicon.base import FormatError, split_over_threads
+from presilicon.base import ConfigError, FormatError, split_over_threads
 from presilicon.formats.codes import code_type
 from presilicon.formats.families.user import ARITIES, UserFormat, argument_count
-from presilicon.formats.kernels.assembly import define, jit, plain_function
+from presilicon.formats.kernels.assembly import define
 from presilicon.formats.kernels.passes import has_numba, has_triton
 from presilicon.formats.kernels.torch_kernels import random_words
 from presilicon.formats.rounding import Key, Stochastic
+from presilicon.programs import Argument, Kind, Program, compile_scalars, numba_function, plain_function
 
 TABLE_BITS = 8
 """Width up to which functions of two codes are tables."""
@@ -144,6 +144,29 @@ def zero_code(fmt: UserFormat) -> int:
 # Compilation
 
 
+def arguments_of(fmt: UserFormat, name: str) -> list[Argument]:
+    """The kinds of a function's arguments."""
+    kind: Kind = "number" if name == "convert" else "integer"
+    return [*[kind] * ARITIES.get(name, 2), *[state_kind(fmt)] * has_state(fmt, name)]
+
+
+def state_kind(fmt: UserFormat) -> Kind:
+    """The kind of a lane's state."""
+    return "number" if isinstance(fmt.state, float) else "integer"
+
+
+@lru_cache(maxsize=256)
+def code_program(fmt: UserFormat, name: str) -> Program:
+    """The program of a function on codes; its results are a code, or a value for `as_float`, and the next state.
+
+    Raises `LanguageError` if it has none.
+    """
+    function = code_function(fmt, name)
+    assert function is not None
+    kind: Kind = "number" if name == "as_float" else "integer"
+    return compile_scalars(function, arguments_of(fmt, name), [kind] + [state_kind(fmt)] * has_state(fmt, name))
+
+
 @lru_cache(maxsize=256)
 def user_function(fmt: UserFormat, name: str) -> Callable[..., Any]:
     """A function on codes, compiled if it can be, so that compiled code can call it.
@@ -155,35 +178,21 @@ def user_function(fmt: UserFormat, name: str) -> Callable[..., Any]:
         raise FormatError(f"{fmt} has no function `{name}`; give one, as UserFormat(..., {name}=...)")
     if not has_numba():
         return plain_function(function)
-    import numba
-    from numba.core.errors import NumbaError
+    slowly = "it runs in Python, number by number"
+    compiled = compiled_or_slow(
+        fmt, name, lambda: numba_function(code_program(fmt, name), arguments_of(fmt, name)), slowly
+    )
+    return plain_function(function) if compiled is None else compiled
 
-    kind = numba.float64 if name == "convert" else numba.int64
-    state = (numba.float64 if isinstance(fmt.state, float) else numba.int64,) if has_state(fmt, name) else ()
-    compiled = jit(function)
+
+def compiled_or_slow(fmt: UserFormat, name: str, build: Callable[[], Any], instead: str) -> Any:
+    """What `build` makes of a function; None if it cannot be compiled, after a warning with file and line."""
     try:
-        compiled.compile((*(kind,) * ARITIES.get(name, 2), *state))  # type: ignore[attr-defined]
-    except NumbaError as error:
-        warn_of_slow(fmt, name, function, error, "it runs in Python, number by number")
-        return plain_function(function)
-    except AttributeError:  # not a Python function
-        return function
-    return compiled
-
-
-def warn_of_slow(fmt: UserFormat, name: str, function: Callable[..., Any], error: Exception, instead: str) -> None:
-    """Warn once that a function cannot be compiled, with file and line."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    code = getattr(plain_function(function), "__code__", None)
-    path, first = ("?", 0) if code is None else (code.co_filename, code.co_firstlineno)
-    places = re.findall(r'File "([^"]+)", line (\d+)', text)
-    places = [(file, number) for file, number in places if "<presilicon" not in file] or [(path, first)]
-    lines = (line.strip() for line in text.splitlines())
-    skipped = ("File ", "Failed in")  # Numba's name of a compiler pass
-    reason = next((line for line in lines if line and not line.startswith(skipped)), "no message")
-    where = f"{places[-1][0]}, line {places[-1][1]}"
-    message = f"{fmt}: `{name}` cannot be compiled ({where}: {reason[:160]}); {instead}"
-    warnings.warn(message, UserFunctionWarning, stacklevel=3)
+        return build()
+    except (ConfigError, NotImplementedError) as error:
+        text = " ".join(str(error).partition("\n")[0].split()) or type(error).__name__
+        warnings.warn(f"{fmt}: `{name}` cannot be compiled ({text}); {instead}", UserFunctionWarning, stacklevel=3)
+        return None
 
 
 def _loop(fmt: UserFormat, name: str) -> Callable[..., int]:

@@ -1,6 +1,7 @@
-"""A user's functions on a GPU, element by element: Triton kernels translated from their source."""
+"""A user's functions on a GPU, element by element: Triton kernels that call their programs."""
 
 import itertools
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -11,8 +12,8 @@ from presilicon.base import FormatError
 from presilicon.formats.codes import code_type
 from presilicon.formats.families.user import ARITIES, UserFormat
 from presilicon.formats.kernels.assembly import define
-from presilicon.formats.kernels.translation import Text, Translation, UntranslatableError
-from presilicon.formats.kernels.user_functions import code_function, has_state, warn_of_slow
+from presilicon.formats.kernels.user_functions import arguments_of, code_program, compiled_or_slow, has_state
+from presilicon.programs import ScalarFunction, triton_function
 
 BLOCK = 1024
 EXACT = {"enable_fp_fusion": False}
@@ -21,18 +22,18 @@ ALWAYS_CHECKED, CHECK_EVERY = 8, 64
 """Launches whose codes are checked at once, because reading the flag waits for the GPU; later ones now and then."""
 
 
-class Kernel(NamedTuple):
-    """A translated kernel, its constant tables, and the copies of these on devices."""
+class UserKernel(NamedTuple):
+    """A kernel, the constant tables of its functions, and the copies of these on devices."""
 
     launch: Any
-    tables: tuple[Any, ...]
+    tables: tuple[Tensor, ...]
     flags: "Flags"
     copies: dict[torch.device, list[Tensor]]
 
     def tables_on(self, device: torch.device) -> list[Tensor]:
         """The tables on a device."""
         if device not in self.copies:
-            self.copies[device] = [torch.from_numpy(table).to(device).view(-1) for table in self.tables]
+            self.copies[device] = [table.to(device) for table in self.tables]
         return self.copies[device]
 
 
@@ -62,15 +63,21 @@ class Flags:
             raise FormatError(f"{self._fmt}: `{self._name}` must give codes from 0 to {top} on the GPU too")
 
 
-def build(source: str, translation: Translation, flags: Flags) -> Kernel:
-    """A kernel from its text, which names the tables in `{tables}`."""
-    import triton
-    import triton.language as tl
+def call(name: str, function: ScalarFunction, *arguments: str) -> str:
+    """A call of a function in a kernel, with its tables."""
+    return f"{name}({', '.join([*arguments, *(f'{name}_{table}' for table in function.tables)])})"
 
-    pointers = "".join(f"{name}, " for name in translation.tables)
-    scope = {"triton": triton, "tl": tl}
-    launch = define("kernel", f"@triton.jit\n{source.replace('{tables}', pointers)}", scope)
-    return Kernel(launch, tuple(translation.tables.values()), flags, {})
+
+def build(source: str, functions: Mapping[str, ScalarFunction], flags: Flags) -> UserKernel:
+    """A kernel from its text, which calls functions and names their tables in `{tables}`."""
+    from presilicon.programs import triton_scope
+
+    scope = triton_scope()
+    for name, function in functions.items():
+        define(name, f"@triton.jit\n{function.text.replace('{name}', name)}", scope)
+    tables = {f"{name}_{table}": values for name, own in functions.items() for table, values in own.tables.items()}
+    text = f"@triton.jit\n{source.replace('{tables}', ''.join(f'{name}, ' for name in tables))}"
+    return UserKernel(define("kernel", text, scope), tuple(tables.values()), flags, {})
 
 
 def indented(lines: list[str], depth: int) -> str:
@@ -79,28 +86,25 @@ def indented(lines: list[str], depth: int) -> str:
 
 
 @lru_cache(maxsize=256)
-def _kernel(fmt: UserFormat, name: str) -> Kernel | None:
-    function = code_function(fmt, name)
-    assert function is not None
-    arity, translation, stateful = ARITIES.get(name, 2), Translation(), has_state(fmt, name)
-    kind = "f" if name == "convert" else "i"
-    states = [Text("state", "f" if isinstance(fmt.state, float) else "i")] * stateful
-    try:
-        result = translation.call(function, [*(Text(f"a{k}", kind) for k in range(arity)), *states])
-        code = translation.text(result[0] if stateful else result, "f" if name == "as_float" else "i")
-    except UntranslatableError as error:
-        instead = "on the GPU it runs on the CPU, with copies of the tensors"
-        warn_of_slow(fmt, name, function, error, instead)
+def _kernel(fmt: UserFormat, name: str) -> UserKernel | None:
+    instead = "on the GPU it runs on the CPU, with copies of the tensors"
+    function = compiled_or_slow(
+        fmt, name, lambda: triton_function(code_program(fmt, name), arguments_of(fmt, name)), instead
+    )
+    if function is None:
         return None
-    return build(_text(fmt, name, arity, translation, code.name, stateful), translation, Flags(fmt, name))
+    return build(_text(fmt, name, function), {"function": function}, Flags(fmt, name))
 
 
-def _text(fmt: UserFormat, name: str, arity: int, translation: Translation, code: str, stateful: bool) -> str:
+def _text(fmt: UserFormat, name: str, function: ScalarFunction) -> str:
+    arity, stateful = ARITIES.get(name, 2), has_state(fmt, name)
     wide = "tl.float64" if name == "convert" else "tl.int64"
     sources = "".join(f"x{k}, " for k in range(arity))
     loads = [f"a{k} = tl.load(x{k} + place, mask=inside, other=0).to({wide})" for k in range(arity)]
     loads += ["state = tl.load(states + place, mask=inside, other=0)"] * stateful
-    ends = [f"code = {code} + place * 0"]  # a constant too has one result per element
+    arguments = [f"a{k}" for k in range(arity)] + ["state"] * stateful
+    ends = [f"{'code, state' if stateful else 'code'} = {call('function', function, *arguments)}"]
+    ends += ["code = code + place * 0"]  # a constant too has one result per element
     if name not in ("as_float", "compare"):
         top = (1 << fmt.bits) - 1
         ends += [f"bad = inside & ((code & ~{top}) != 0)", "tl.store(wrong + place * 0, 1, mask=bad)"]
@@ -109,7 +113,7 @@ def _text(fmt: UserFormat, name: str, arity: int, translation: Translation, code
     return (
         f"def kernel({sources}states, out, wrong, {{tables}}count, BLOCK: tl.constexpr):\n"
         "    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)\n    inside = place < count\n"
-        f"{indented([*loads, *translation.lines, *ends], 1)}"
+        f"{indented([*loads, *ends], 1)}"
     )
 
 

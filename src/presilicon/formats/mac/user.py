@@ -19,24 +19,26 @@ from torch import Tensor
 from presilicon.base import FormatError, split_over_threads
 from presilicon.formats.codes import encode
 from presilicon.formats.families.user import UserFormat, argument_count
-from presilicon.formats.kernels.assembly import define, jit, plain_function
+from presilicon.formats.kernels.assembly import define
 from presilicon.formats.kernels.passes import has_numba, has_triton
 from presilicon.formats.kernels.user_functions import (
     TABLE_BITS,
     code_function,
+    compiled_or_slow,
     has_state,
     lane_states,
     map_codes,
     naming,
     operation_table,
+    state_kind,
     user_function,
     user_values,
-    warn_of_slow,
     zero_code,
 )
 from presilicon.formats.mac.processing import VectorUnit
 from presilicon.formats.mac.unit import FLOAT32, MacUnit
 from presilicon.formats.rounding import Key
+from presilicon.programs import Argument, Lanes, Program, compile_scalars, numba_function, plain_function
 
 ORDERS = ("sequential", "chunked", "systolic", "pairwise")
 
@@ -295,7 +297,11 @@ def _uniform(fmt: UserFormat, name: str, stateful: bool) -> Callable[..., Any]:
     letters = ", ".join("abc"[: 3 if name == "mad" else 2])
     source = f"def passing({letters}, state):\n    return function({letters}), state\n"
     passing = define("passing", source, {"function": function})
-    return jit(passing) if hasattr(function, "py_func") else passing
+    if not hasattr(function, "py_func"):
+        return passing
+    import numba
+
+    return numba.njit(nogil=True, no_cfunc_wrapper=True)(passing)  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=64)
@@ -322,18 +328,28 @@ def _compiled_unit(unit: VectorUnit) -> Callable[..., Any]:
         plain_function(mad)(nothing, nothing, 0, *[0] * unit.has_state)
     if not has_numba():
         return mad
-    import numba
-    from numba.core.errors import NumbaError
+    slowly = "it runs in Python, number by number"
+    compiled = compiled_or_slow(
+        unit.format, f"mad of {unit.name}", lambda: numba_function(unit_program(unit), unit_arguments(unit)), slowly
+    )
+    return plain_function(mad) if compiled is None else compiled
 
-    compiled = jit(mad)
-    codes = numba.int64[::1]
-    state = (numba.float64 if isinstance(unit.format.state, float) else numba.int64,) if unit.has_state else ()
-    try:
-        compiled.compile((codes, codes, numba.int64, *state))  # type: ignore[attr-defined]
-    except NumbaError as error:
-        warn_of_slow(unit.format, f"mad of {unit.name}", mad, error, "it runs in Python, number by number")
-        return plain_function(mad)
-    return compiled
+
+def unit_arguments(unit: VectorUnit) -> list[Argument]:
+    """The arguments of a whole unit: lanes, the running sum and the state."""
+    lanes = Lanes(unit.lanes)
+    return [lanes, lanes, "integer", *[state_kind(unit.format)] * unit.has_state]
+
+
+@lru_cache(maxsize=64)
+def unit_program(unit: VectorUnit) -> Program:
+    """The program of a whole unit.
+
+    Raises `LanguageError` if it has none.
+    """
+    return compile_scalars(
+        unit_function(unit), unit_arguments(unit), ["integer", *[state_kind(unit.format)] * unit.has_state]
+    )
 
 
 def _compile(kernel: Callable[..., int], scope: dict[str, Any]) -> Callable[..., int]:

@@ -1,13 +1,13 @@
-"""Products with a user's own arithmetic on a GPU: by tables up to 8 bits, or by kernels translated from the source.
+"""Products with a user's own arithmetic on a GPU: by tables up to 8 bits, or by kernels that call its programs.
 
 Where both can compute a product, the faster one is found by a measurement and then used for that unit.
 """
 
 import math
+import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,17 +15,18 @@ from torch import Tensor
 
 from presilicon.formats.families.user import UserFormat
 from presilicon.formats.kernels.assembly import define
-from presilicon.formats.kernels.translation import Text, Translation, UntranslatableError
 from presilicon.formats.kernels.user_functions import (
     TABLE_BITS,
-    code_function,
+    arguments_of,
+    code_program,
+    compiled_or_slow,
     has_state,
     operation_table,
-    warn_of_slow,
 )
-from presilicon.formats.kernels.user_gpu import EXACT, Flags, Kernel, build, indented
+from presilicon.formats.kernels.user_gpu import EXACT, Flags, UserKernel, build, call, indented
 from presilicon.formats.mac.unit import MacUnit
-from presilicon.formats.mac.user import Sums, is_fused, tables_of, unit_function
+from presilicon.formats.mac.user import Sums, is_fused, tables_of, unit_arguments, unit_program
+from presilicon.programs import ScalarFunction, compile_scalars, triton_function
 
 TILE, WARPS = (32, 64), 4
 MOST_SLOTS = 64
@@ -45,7 +46,7 @@ def multiply(left: Tensor, right: Tensor, mac: MacUnit, sums: Sums, states: Tens
     is_small = left.numel() * right.shape[2] < MEASURED
     if tabled and (is_small or _tables_are_faster(mac, left.device)):
         return _by_tables(left, right, mac, fmt, sums)
-    kernel = _translated(mac, sums.slots, states is not None)
+    kernel = _compiled(mac, sums.slots, states is not None)
     if kernel is None:
         return _by_tables(left, right, mac, fmt, sums) if tabled else None
     return _by_kernel(left, right, kernel, mac, sums, states)
@@ -82,10 +83,10 @@ def _outputs(left: Tensor, right: Tensor) -> tuple[Tensor, tuple[int, int, int],
 
 @lru_cache(maxsize=32)
 def _tables_are_faster(mac: MacUnit, device: torch.device) -> bool:
-    """Whether tables compute a product of 1024 x 512 x 1024 random codes sooner than translated functions."""
+    """Whether tables compute a product of 1024 x 512 x 1024 random codes sooner than compiled functions."""
     fmt = mac.accumulate.arithmetic
     assert fmt is not None
-    kernel = _translated(mac, 1, False)
+    kernel = _compiled(mac, 1, False)
     if kernel is None or device.type != "cuda":
         return True
     left, right = (torch.randint(0, 1 << fmt.bits, (1, *s), device=device).byte() for s in ((1024, 512), (512, 1024)))
@@ -104,7 +105,9 @@ def _tables_are_faster(mac: MacUnit, device: torch.device) -> bool:
     return times[0] <= times[1]
 
 
-def _by_kernel(left: Tensor, right: Tensor, kernel: Kernel, mac: MacUnit, sums: Sums, states: Tensor | None) -> Tensor:
+def _by_kernel(
+    left: Tensor, right: Tensor, kernel: UserKernel, mac: MacUnit, sums: Sums, states: Tensor | None
+) -> Tensor:
     out, grid, sizes = _outputs(left, right)
     flag = kernel.flags.on(left.device)
     size = mac.unit.lanes if mac.unit is not None and mac.unit.mad is not None else sums.size
@@ -116,7 +119,7 @@ def _by_kernel(left: Tensor, right: Tensor, kernel: Kernel, mac: MacUnit, sums: 
     return out
 
 
-# Translated kernels
+# Kernels of functions
 
 _HEAD = """def kernel(left, right, out, states, wrong, {tables}rows, columns, depth, size,
            ROWS: tl.constexpr, COLUMNS: tl.constexpr):
@@ -137,44 +140,49 @@ _TAIL = """    tl.store(wrong + place * 0, 1, mask=inside & ((bits & ~TOP) != 0)
 
 
 @lru_cache(maxsize=64)
-def _translated(mac: MacUnit, slots: int, stateful: bool) -> Kernel | None:
-    """The kernel of a unit; None, with a warning, if a function has no Triton code or there are too many slots."""
+def _compiled(mac: MacUnit, slots: int, stateful: bool) -> UserKernel | None:
+    """The kernel of a unit; None, with a warning, if a function has no program or there are too many slots."""
     fmt = mac.accumulate.arithmetic
     assert fmt is not None
+    has_unit = mac.unit is not None and mac.unit.mad is not None
     writer = _Writer(mac, fmt, slots, stateful)
-    try:
+
+    def written() -> UserKernel:
         if slots > MOST_SLOTS:
-            raise UntranslatableError(f"{slots} running sums are more than {MOST_SLOTS}; set a smaller chunk or width")
-        source = writer.vector() if mac.unit is not None and mac.unit.mad is not None else writer.scalar()
-    except UntranslatableError as error:
-        has_unit = mac.unit is not None and mac.unit.mad is not None
-        function = unit_function(mac.unit) if has_unit and mac.unit is not None else code_function(fmt, writer.name)
-        assert function is not None
-        if fmt.bits > TABLE_BITS or slots > 1 or stateful or has_unit:
-            warn_of_slow(fmt, writer.name, function, error, "products on the GPU are computed on the CPU")
-        return None
-    return build(source, writer.translation, Flags(fmt, writer.name))
+            raise NotImplementedError(f"{slots} running sums are more than {MOST_SLOTS}; set a smaller chunk or width")
+        return build(writer.vector() if has_unit else writer.scalar(), writer.functions, Flags(fmt, writer.name))
+
+    with warnings.catch_warnings():
+        if fmt.bits <= TABLE_BITS and slots == 1 and not stateful and not has_unit:
+            warnings.simplefilter("ignore")  # tables compute the product
+        kernel: UserKernel | None = compiled_or_slow(
+            fmt, writer.name, written, "products on the GPU are computed on the CPU"
+        )
+    return kernel
 
 
-@lru_cache(maxsize=64)
-def _table_function(fmt: UserFormat, name: str) -> Any:
+def _tabled(fmt: UserFormat, name: str) -> ScalarFunction:
     """A function that reads its results from a table: many sums side by side would repeat the user's code too often."""
     if name == "mad":
         rows = tables_of(fmt, True)
         scope = {"INDEX": rows.index.astype(np.int64).reshape(-1), "ROWS": rows.rows, "BITS": fmt.bits}
-        return define("mad", "def mad(a, b, c):\n    return ROWS[INDEX[(a << BITS) | b] + c]\n", scope)
-    scope = {"TABLE": operation_table(fmt, name).reshape(-1), "BITS": fmt.bits}
-    return define(name, f"def {name}(a, b):\n    return TABLE[(a << BITS) | b]\n", scope)
+        function = define("mad", "def mad(a, b, c):\n    return ROWS[INDEX[(a << BITS) | b] + c]\n", scope)
+    else:
+        scope = {"TABLE": operation_table(fmt, name).reshape(-1), "BITS": fmt.bits}
+        function = define(name, f"def {name}(a, b):\n    return TABLE[(a << BITS) | b]\n", scope)
+    arguments = arguments_of(fmt, name)
+    return triton_function(compile_scalars(function, arguments), arguments)
 
 
 class _Writer:
-    """Writes the kernel of a unit."""
+    """Writes the kernel of a unit, and gathers the functions that it calls."""
 
     def __init__(self, mac: MacUnit, fmt: UserFormat, slots: int, stateful: bool) -> None:
         self.mac, self.fmt, self.slots, self.stateful = mac, fmt, slots, stateful
-        self.translation = Translation()
+        self.functions: dict[str, ScalarFunction] = {}
         self.name = "mad" if is_fused(mac) or mac.unit is not None else "mul"
-        self._head = _HEAD.replace("ZERO", str(Sums.of(mac, fmt, 1).zero))
+        self._zero = Sums.of(mac, fmt, 1).zero
+        self._head = _HEAD.replace("ZERO", str(self._zero))
         self._tail = _TAIL.replace("TOP", str((1 << fmt.bits) - 1))
         if stateful:
             self._head += "    state = tl.load(states + place, mask=inside, other=0)\n"
@@ -182,14 +190,12 @@ class _Writer:
     def scalar(self) -> str:
         """The text of a kernel of scalar functions, in any order."""
         text = self._head + "    for begin in range(0, depth, size):\n        end = tl.minimum(begin + size, depth)\n"
-        text += "".join(
-            f"        part{slot} = total * 0 + {Sums.of(self.mac, self.fmt, 1).zero}\n" for slot in range(self.slots)
-        )
+        text += "".join(f"        part{slot} = total * 0 + {self._zero}\n" for slot in range(self.slots))
         text += f"        for k in range(begin, end, {self.slots}):\n"
         for slot in range(self.slots):
             text += self._load(slot, "end", 0 if self.slots > 1 else None, 3) + indented(self._step(slot), 3)
         text += indented(self._tree(), 2)
-        joined = self._apply("add", [Text("total", "i"), Text("part0", "i")], "total", "begin + zeros > 0", "part0")
+        joined = self._apply("add", ["total", "part0"], "total", "begin + zeros > 0", "part0")
         return text + indented(joined, 2) + self._tail
 
     def vector(self) -> str:
@@ -197,15 +203,11 @@ class _Writer:
         unit = self.mac.unit
         assert unit is not None
         text = self._head + f"    for k in range(0, depth, {unit.lanes}):\n"
-        zero = Sums.of(self.mac, self.fmt, 1).zero
         for lane in range(unit.lanes):
-            text += self._load(lane, "depth", zero, 2)
-        lanes = [[Text(f"{side}{lane}", "i") for lane in range(unit.lanes)] for side in "xy"]
-        states = [self._state()] * self.stateful
-        start = len(self.translation.lines)
-        result = self.translation.call(unit_function(unit), [*lanes, Text("total", "i"), *states])
-        text += indented(self._store(result, "total", start), 2)
-        return text + self._tail
+            text += self._load(lane, "depth", self._zero, 2)
+        self.functions["mad"] = triton_function(unit_program(unit), unit_arguments(unit))
+        lanes = [f"{side}{lane}" for side in "xy" for lane in range(unit.lanes)]
+        return text + indented(self._call("mad", [*lanes, "total"], unit.has_state, "total"), 2) + self._tail
 
     def _load(self, slot: int, end: str, zero: int | None, depth: int) -> str:
         at, guard = f"at{slot}", f" & (at{slot} < {end})" if zero is not None else ""
@@ -219,19 +221,16 @@ class _Writer:
             depth,
         )
 
-    def _state(self) -> Text:
-        return Text("state", "f" if isinstance(self.fmt.state, float) else "i")
-
     def _step(self, slot: int) -> list[str]:
         """A multiply-add, or the product alone in a tree; slots beyond the chunk's end stay as they are."""
-        part, operands = Text(f"part{slot}", "i"), [Text(f"x{slot}", "i"), Text(f"y{slot}", "i")]
+        part, operands = f"part{slot}", [f"x{slot}", f"y{slot}"]
         guard = f"at{slot} < end" if self.slots > 1 else ""
         if self.mac.order == "pairwise":
-            return self._apply("mul", operands, part.name, guard, part.name)
+            return self._apply("mul", operands, part, guard, part)
         if is_fused(self.mac):
-            return self._apply("mad", [*operands, part], part.name, guard, part.name)
+            return self._apply("mad", [*operands, part], part, guard, part)
         product = self._apply("mul", operands, "product", guard, "zeros")
-        return product + self._apply("add", [part, Text("product", "i")], part.name, guard, part.name)
+        return product + self._apply("add", [part, "product"], part, guard, part)
 
     def _tree(self) -> list[str]:
         """The slots added as a tree of neighbours; those that the chunk does not reach pass their neighbour."""
@@ -239,35 +238,30 @@ class _Writer:
         width = 1
         while width < self.slots:
             for slot in range(0, self.slots - width, 2 * width):
-                terms = [Text(f"part{slot}", "i"), Text(f"part{slot + width}", "i")]
-                lines += self._apply(
-                    "add", terms, f"part{slot}", f"end - begin + zeros > {slot + width}", f"part{slot}"
-                )
+                part = f"part{slot}"
+                reached = f"end - begin + zeros > {slot + width}"
+                lines += self._apply("add", [part, f"part{slot + width}"], part, reached, part)
             width *= 2
         return lines
 
-    def _apply(self, name: str, operands: list[Text], target: str, guard: str = "", otherwise: str = "") -> list[str]:
+    def _apply(self, name: str, operands: list[str], target: str, guard: str = "", otherwise: str = "") -> list[str]:
         """Lines that assign a function's result to a name, where the guard holds."""
-        is_tabled = self.slots > 1 and not self.stateful and self.fmt.bits <= TABLE_BITS
-        function = _table_function(self.fmt, name) if is_tabled else code_function(self.fmt, name)
-        assert function is not None
-        states = [self._state()] * has_state(self.fmt, name)
-        start = len(self.translation.lines)
-        result: Any = self.translation.call(function, [*operands, *states])
-        return self._store(
-            result if states or not self.stateful else [result, self._state()], target, start, guard, otherwise
-        )
+        if name not in self.functions:
+            is_tabled = self.slots > 1 and not self.stateful and self.fmt.bits <= TABLE_BITS
+            self.functions[name] = (
+                _tabled(self.fmt, name)
+                if is_tabled
+                else triton_function(code_program(self.fmt, name), arguments_of(self.fmt, name))
+            )
+        return self._call(name, operands, has_state(self.fmt, name), target, guard, otherwise)
 
-    def _store(self, result: Any, target: str, start: int, guard: str = "", otherwise: str = "") -> list[str]:
-        values = result if self.stateful else [result]
-        code = self.translation.text(values[0], "i").name
-        if self.stateful:
-            state = self.translation.text(values[1], self._state().kind).name
-        lines = self.translation.lines[start:]
-        del self.translation.lines[start:]
-        guarded = f"tl.where({guard}, {code}, {otherwise}) + zeros" if guard else f"{code} + zeros"
-        lines.append(f"{target} = {guarded}")
-        lines.append(f"bits = bits | {target}")
-        if self.stateful:
-            lines.append(f"state = tl.where({guard}, {state}, state)" if guard else f"state = {state} + zeros")
+    def _call(
+        self, name: str, operands: list[str], has_state: bool, target: str, guard: str = "", otherwise: str = ""
+    ) -> list[str]:
+        results = "code, next_state" if has_state else "code"
+        lines = [f"{results} = {call(name, self.functions[name], *operands, *['state'] * has_state)}"]
+        code = f"tl.where({guard}, code, {otherwise})" if guard else "code"
+        lines += [f"{target} = {code} + zeros", f"bits = bits | {target}"]
+        if has_state:
+            lines.append(f"state = tl.where({guard}, next_state, state)" if guard else "state = next_state + zeros")
         return lines

@@ -17,7 +17,15 @@ from torch import Tensor
 
 from presilicon.base import ConfigError, RunFailedError, split_over_threads
 from presilicon.programs.executions.files import module_of
-from presilicon.programs.program import REDUCTIONS, Program, ProgramInstruction, needed_by, needed_for
+from presilicon.programs.functions import MATH_FUNCTIONS
+from presilicon.programs.program import (
+    REDUCTIONS,
+    LoopInstruction,
+    Program,
+    ProgramInstruction,
+    needed_by,
+    needed_for,
+)
 from presilicon.programs.reference import outside
 from presilicon.programs.stages import ProgramStage, extents_of, stages_of, unproven_reads
 
@@ -102,7 +110,7 @@ def compiled_stages(
     compiled = []
     for stage in stages:
         writer = LoopWriter(program, stage, stored - {stage.value}, unproven, _NUMPY[dtype], short)
-        compiled.append(CompiledStage(program, stage, writer, _compile(writer.text())))
+        compiled.append(CompiledStage(program, stage, writer, compile_text(writer.text())))
     return tuple(compiled)
 
 
@@ -126,7 +134,8 @@ def _uses(program: Program, stage: ProgramStage, value: int) -> bool:
 
 
 @lru_cache(maxsize=512)
-def _compile(text: str) -> Callable[..., None]:
+def compile_text(text: str) -> Callable[..., Any]:
+    """The function `kernel` of a Python file, compiled; machine code is kept where the cache can be written."""
     import numba
 
     from presilicon.programs.executions import numba_functions
@@ -140,7 +149,7 @@ def _compile(text: str) -> Callable[..., None]:
         function, is_cached = space["kernel"], False
     # With the error model of numpy, a division by zero follows IEEE 754 and does not raise.
     options = {"nogil": True, "error_model": "numpy", "cache": is_cached}
-    compiled: Callable[..., None] = numba.njit(**options)(function)
+    compiled: Callable[..., Any] = numba.njit(**options)(function)
     return compiled
 
 
@@ -189,6 +198,10 @@ class LoopWriter:
         self._top = CodeBlock()
         self._known: set[int] = set()
         """Conditions that hold in the loop that is written."""
+        self._prefix = ""
+        """Before the names of values, in the rounds of a loop of the program."""
+        self._inputs: Sequence[str] = ()
+        """What those rounds carry and use."""
 
     def text(self) -> str:
         """A Python file with the function `kernel`."""
@@ -199,6 +212,9 @@ class LoopWriter:
             self._write_elements()
         arguments = ["start", "stop", *(f"a_{name}" for name in self.operands), *(f"t{value}" for value in self.stored)]
         arguments += ["out", "flags", *(f"n{axis}" for axis in self.extents), *(f"s_{name}" for name in self.sizes)]
+        return self._file(arguments)
+
+    def _file(self, arguments: Sequence[str]) -> str:
         head = ["import math", "import numpy as np", "from presilicon.programs.executions.numba_functions import *"]
         number = [f"number = np.{self._number}", "zero = number(0)", "one = number(1)"]
         constants = [f"{name} = {value}" for name, value in self._globals.items()]
@@ -365,13 +381,16 @@ class LoopWriter:
                 self.sizes[instruction.name] = None
                 return f"s_{instruction.name}"
             case "constant":
-                self._globals[f"c{register}"] = f'number(float.fromhex("{instruction.value.hex()}"))'
-                return f"c{register}"
-        return f"v{register}"
+                name = f"{self._prefix}c{register}"
+                self._globals[name] = f'number(float.fromhex("{instruction.value.hex()}"))'
+                return name
+            case "carry":
+                return self._inputs[int(instruction.name)]
+        return f"{self._prefix}v{register}"
 
     def _define(self, register: int, stack: Sequence[CodeBlock]) -> None:
         instruction, free = self._program.instructions[register], self._program.free[register]
-        if instruction.operation in ("axis", "integer", "truth", "size", "constant"):
+        if instruction.operation in ("axis", "integer", "truth", "size", "constant", "carry"):
             return
         level = max((place for place, block in enumerate(stack) if block.axis in free), default=0)
         here = stack[: level + 1]
@@ -383,9 +402,37 @@ class LoopWriter:
             block.lines.append(f"v{register} = {self._load(register, here)}")
         elif instruction.operation in REDUCTIONS:
             self._reduce(register, instruction, here)
+        elif isinstance(instruction, LoopInstruction):
+            self._repeat(register, instruction, here)
         else:
-            block.lines.append(f"v{register} = {self._expression(register, instruction, here)}")
+            value = self._expression(register, instruction, here)
+            block.lines.append(f"{self._prefix}v{register} = {value}")
         block.defined.add(register)
+
+    def _repeat(self, register: int, loop: LoopInstruction, here: Sequence[CodeBlock]) -> None:
+        """A loop of the program."""
+        condition, *arguments = [self._name(argument) for argument in loop.arguments]
+        names = [f"{self._prefix}l{register}_{place}" for place in range(loop.carried)]
+        repeat = CodeBlock(None, f"while {condition}:")
+        here[-1].lines += [f"{name} = {start}" for name, start in zip(names, arguments, strict=False)]
+        going, carried = self._round(register, loop, [*names, *arguments[len(names) :]], repeat)
+        repeat.lines.append(f"if not {going}: break")
+        repeat.lines.append(f"{', '.join(names)}, = {', '.join(carried())},")
+        here[-1].lines.append(repeat)
+
+    def _round(
+        self, register: int, loop: LoopInstruction, inputs: Sequence[str], block: CodeBlock
+    ) -> tuple[str, Callable[[], list[str]]]:
+        """Whether a round is made, and what writes the lines of what it carries on."""
+        rounds = loop.rounds
+        assert rounds is not None
+        writer = self._inner(rounds)
+        writer._prefix, writer._inputs, writer._globals = f"{self._prefix}r{register}_", inputs, self._globals
+        going = writer._value(rounds.outputs[0], [block])
+        return going, lambda: [writer._value(output, [block]) for output in rounds.outputs[1:]]
+
+    def _inner(self, rounds: Program) -> "LoopWriter":
+        return LoopWriter(rounds, ProgramStage((), rounds.outputs[0]), set(), frozenset(), self._number)
 
     def _load(self, register: int, here: Sequence[CodeBlock]) -> str:
         """A stored reduction."""
@@ -458,16 +505,28 @@ class LoopWriter:
             case "read":
                 return self._read(register, instruction, arguments, here[-1])
             case "lookup" | "locate":
-                table = ", ".join(f'float.fromhex("{entry.hex()}")' for entry in instruction.table)
-                self._globals[f"table{register}"] = f"np.array([{table}], dtype=np.{self._number})"
+                table = self._table(register, instruction)
                 if instruction.operation == "locate":
-                    return f"number(locate(table{register}, {arguments[0]}))"
+                    return f"number(locate({table}, {arguments[0]}))"
                 # Written so that a NaN, which is not above 0, reads the first entry.
                 x, last = arguments[0], len(instruction.table) - 1
-                return f"table{register}[({last} if {x} >= {last} else int({x})) if {x} > 0 else 0]"
-            case "exp" | "exp2" | "tanh" | "erf" if self._number == "float32":
-                return f"{instruction.operation}32({arguments[0]})"
+                return f"{table}[({last} if {x} >= {last} else int({x})) if {x} > 0 else 0]"
+            case "item":
+                loop = instruction.arguments[0]
+                return f"{self._prefix}l{loop}_{instruction.name}"
+            case name if name in MATH_FUNCTIONS:
+                function = MATH_FUNCTIONS[name]
+                short = function.numba32 if self._number == "float32" else None
+                return (short or function.numba).format(*arguments)
         return _TEXTS[instruction.operation].format(*arguments)
+
+    def _table(self, register: int, instruction: ProgramInstruction) -> str:
+        """The name of a table."""
+        name, is_whole = f"{self._prefix}table{register}", instruction.operation == "element" and instruction.value
+        entries = [str(entry) if is_whole else f'float.fromhex("{entry.hex()}")' for entry in instruction.table]
+        dtype = "int64" if is_whole else self._number
+        self._globals[name] = f"np.array([{', '.join(entries)}], dtype=np.{dtype})"
+        return name
 
     def _read(self, register: int, instruction: ProgramInstruction, arguments: list[str], block: CodeBlock) -> str:
         self.operands[instruction.name] = None
@@ -475,6 +534,7 @@ class LoopWriter:
         if self._known.issuperset(self._parts(instruction.arguments[0])):
             condition = "True"
         element = f"a_{instruction.name}[{_place(indices)}]"
+        element = f"whole({element})" if instruction.value else element
         if register in self._unproven:
             name = f"a_{instruction.name}"
             inside = (
@@ -499,13 +559,16 @@ _TEXTS = {
     "max": "{1} if {1} > {0} else {0}",
     "floor": "np.floor({0}) + zero",
     "sqrt": "np.sqrt({0})",
-    "exp": "math.exp({0})",
-    "exp2": "math.pow(2.0, {0})",
-    "log": "np.log({0})",
-    "tanh": "math.tanh({0})",
-    "erf": "math.erf({0})",
-    "sin": "np.sin({0})",
-    "cos": "np.cos({0})",
+    "ldexp": "number(scale({0}, {1}))",
+    "fraction": "number(fraction({0}))",
+    "exponent": "exponent({0})",
+    "copysign": "number(with_sign({0}, {1}))",
+    "narrow": "number(np.float32({0}))",
+    "bitand": "{0} & {1}",
+    "bitor": "{0} | {1}",
+    "bitxor": "{0} ^ {1}",
+    "shl": "{0} << {1}",
+    "shr": "{0} >> {1}",
     "select": "{1} if {0} else {2}",
     "lt": "{0} < {1}",
     "le": "{0} <= {1}",

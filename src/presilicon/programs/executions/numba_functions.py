@@ -4,6 +4,8 @@ The polynomials have no branches, so that loops over them use vector instruction
 place; that of `erf` within six.
 """
 
+import math
+import platform
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,79 @@ import numpy as np
 VERSION = sha256(Path(__file__).read_bytes()).hexdigest()
 """Cached code is made again where this file has changed."""
 _compiled = numba.njit(nogil=True, error_model="numpy", cache=True)
-__all__ = ["erf32", "exp32", "exp232", "greater", "locate", "plus", "smaller", "tanh32", "whole"]
+__all__ = [
+    "erf32", "exp32", "exp232", "exponent", "fraction", "greater", "locate", "plus", "scale", "smaller",
+    "tanh32", "whole", "with_sign",
+]  # fmt: skip
+
+
+if platform.machine() in ("x86_64", "AMD64"):
+
+    @_compiled
+    def whole(x: Any) -> Any:
+        """A number cut off to a whole one; -2^63 for NaN and what 64 bits do not hold, as these processors have it."""
+        return np.int64(x)
+
+else:
+
+    @_compiled
+    def whole(x: Any) -> Any:
+        """A number cut off to a whole one; -2^63 for NaN and what 64 bits do not hold."""
+        return np.int64(x) if abs(x) < 9223372036854775808.0 else np.int64(-(2**63))
 
 
 @_compiled
-def whole(x: Any) -> Any:
-    """A number cut off to a whole one; -1 for NaN and for numbers beyond all indices."""
-    return np.int64(x) if abs(x) < 1e18 else np.int64(-1)
+def _bits(x: Any) -> Any:
+    """The bits of a float64."""
+    return np.float64(x).view(np.int64)
+
+
+@_compiled
+def _number(bits: Any) -> Any:
+    """The float64 with these bits."""
+    return np.int64(bits).view(np.float64)
+
+
+@_compiled
+def scale(x: Any, exponent: Any) -> Any:
+    """x times 2 to the power of a whole number."""
+    if exponent != exponent:
+        return np.float64(x) * exponent
+    n = np.int64(min(max(exponent, -2200.0), 2200.0))
+    if -1022 <= n <= 1023:
+        return np.float64(x) * _number((n + 1023) << 52)
+    return math.ldexp(np.float64(x), n)
+
+
+@_compiled
+def with_sign(size: Any, sign: Any) -> Any:
+    """A size with the sign of another number: `math.copysign` is a call of the C library."""
+    return _number((_bits(size) & (2**63 - 1)) | (_bits(sign) & -(2**63)))
+
+
+@_compiled
+def _field(x: Any) -> Any:
+    """The exponent of a float64 as it is stored."""
+    return (_bits(x) >> 52) & 2047
+
+
+@_compiled
+def exponent(x: Any) -> Any:
+    """The exponent of `math.frexp`; 0 for 0, infinities and NaN."""
+    wide = np.float64(x)
+    field, small = _field(wide), _field(wide * 18014398509481984.0)
+    found = small - 1076 if field == 0 else field - 1022
+    return 0 if field == 2047 or wide == 0.0 else found
+
+
+@_compiled
+def fraction(x: Any) -> Any:
+    """The fraction of `math.frexp`."""
+    wide = np.float64(x)
+    field = _field(wide)
+    normal = wide * 18014398509481984.0 if field == 0 else wide
+    found = _number((_bits(normal) & ~(2047 << 52)) | (1022 << 52))
+    return wide if field == 2047 or wide == 0.0 else found
 
 
 @_compiled

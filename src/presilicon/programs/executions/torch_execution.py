@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from presilicon.base import ConfigError
-from presilicon.programs.program import MATHEMATICS, REDUCTIONS, Program, ProgramInstruction, needed_by, needed_for
-from presilicon.programs.reference import outside
+from presilicon.programs.functions import MATHEMATICS
+from presilicon.programs.program import REDUCTIONS, LoopInstruction, Program, ProgramInstruction, needed_by, needed_for
+from presilicon.programs.reference import NOT_WHOLE, beyond, outside
 from presilicon.programs.rounding import StepRounding
 from presilicon.programs.stages import ProgramStage, extents_of, stages_of, unproven_reads
 
@@ -140,6 +141,8 @@ class _Run:
         if position in self.stored:
             return self.part_of(self.stored[position])
         result = self.raw(instruction, position, known)
+        if instruction.operation == "read" and instruction.value:
+            result = result.to(torch.int64)
         is_number = self.program.kinds[position] == "number" and instruction.operation not in ("locate", *REDUCTIONS)
         return self.rounding.tensor(result) if self.rounding is not None and is_number else result
 
@@ -171,7 +174,38 @@ class _Run:
                 return known[instruction.arguments[0]].to(self.working)
             case operation if operation in REDUCTIONS:
                 return self.reduce(instruction, known)
-        return _apply(instruction, [known[argument] for argument in instruction.arguments], self.working)
+        result: Tensor = self.operation(instruction, [known[argument] for argument in instruction.arguments])
+        return result
+
+    def loop(self, loop: LoopInstruction, arguments: Sequence[Tensor]) -> Any:
+        """What a loop carries after its last round; elements that have left it wait for the others."""
+        going, *values = torch.broadcast_tensors(*arguments)  # type: ignore[no-untyped-call]
+        rounds = loop.rounds
+        assert rounds is not None
+        while bool(going.any()):
+            known: list[Any] = []
+            for position, step in enumerate(rounds.instructions):
+                match step.operation:
+                    case "carry":
+                        result = values[int(step.name)]
+                    case "size" | "axis":
+                        result = None
+                    case "integer" | "truth" | "constant" | "number":
+                        result = self.raw(step, position, dict(enumerate(known)))
+                    case _:
+                        result = self.operation(step, [known[argument] for argument in step.arguments])
+                is_number = rounds.kinds[position] == "number" and step.operation != "locate" and result is not None
+                known.append(self.rounding.tensor(result) if self.rounding is not None and is_number else result)
+            going = going & known[rounds.outputs[0]]
+            carried = [known[output] for output in rounds.outputs[1:]]
+            values[: len(carried)] = [torch.where(going, new, old) for new, old in zip(carried, values, strict=False)]
+        return values
+
+    def operation(self, step: ProgramInstruction, arguments: Sequence[Any]) -> Any:
+        """One operation, or a whole loop, whose result is all that it carries."""
+        if isinstance(step, LoopInstruction):
+            return self.loop(step, arguments)
+        return arguments[0][int(step.name)] if step.operation == "item" else _apply(step, arguments, self.working)
 
     def scalar(self, value: Any, dtype: torch.dtype) -> Tensor:
         return torch.full([1] * len(self.axes), value, dtype=dtype, device=self.device)
@@ -267,8 +301,54 @@ def _apply(instruction: ProgramInstruction, arguments: Sequence[Tensor], dtype: 
         # Clamped before it is truncated, so that a NaN becomes the first entry.
         index = arguments[0].nan_to_num(0.0).clamp(0, len(table) - 1).to(torch.int64)
         return table[index]
+    if instruction.operation == "element":
+        return _element(instruction, *arguments)
     result: Tensor = _RULES[instruction.operation](*arguments)
     return result
+
+
+def _element(instruction: ProgramInstruction, condition: Tensor, index: Tensor) -> Tensor:
+    """Entries of a table by their index, as Python has it."""
+    size = len(instruction.table)
+    if bool((condition & ((index < -size) | (index >= size))).any()):
+        raise ConfigError(beyond(instruction))
+    dtype = torch.int64 if instruction.value else torch.float64
+    table = torch.tensor(instruction.table, dtype=dtype, device=index.device)
+    return table[torch.where(index < 0, index + size, index).clamp(0, size - 1)]
+
+
+def _parts(a: Tensor) -> tuple[Tensor, Tensor]:
+    fraction, exponent = torch.frexp(a)
+    return fraction, exponent.to(torch.int64)
+
+
+def _scaled(a: Tensor, exponent: Tensor) -> Tensor:
+    """In float64, where a product with a power of two is exact unless it leaves the range."""
+    n = exponent.double().clamp(-2200, 2200)
+    near = n.clamp(-1000, 1000)
+    far = (n - near).clamp(-1000, 1000)
+    result = a.double() * torch.exp2(near) * torch.exp2(far) * torch.exp2(n - near - far)
+    return result.to(a.dtype)
+
+
+def _whole(a: Tensor) -> Tensor:
+    return (
+        a
+        if not a.is_floating_point()
+        else torch.where(a.abs() < -NOT_WHOLE, a, 0.0).to(torch.int64).masked_fill(~(a.abs() < -NOT_WHOLE), NOT_WHOLE)
+    )
+
+
+def _divide_down(a: Tensor, b: Tensor) -> Tensor:
+    if a.is_floating_point():
+        return torch.div(a, b, rounding_mode="floor")
+    return torch.where(b == 0, 0, torch.div(a, torch.where(b == 0, 1, b), rounding_mode="floor"))
+
+
+def _remainder(a: Tensor, b: Tensor) -> Tensor:
+    if a.is_floating_point():
+        return torch.remainder(a, b)
+    return torch.where(b == 0, 0, torch.remainder(a, torch.where(b == 0, 1, b)))
 
 
 def _square_root(a: Tensor) -> Tensor:
@@ -290,7 +370,17 @@ _RULES: dict[str, Callable[..., Any]] = {
     "and": torch.logical_and,
     "or": torch.logical_or,
     "not": torch.logical_not,
-    "whole": lambda a: a.nan_to_num(-1.0).to(torch.int64),
-    "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"),
-    "mod": torch.remainder,
+    "ldexp": _scaled,
+    "fraction": lambda a: _parts(a)[0],
+    "exponent": lambda a: torch.where(a.isfinite(), _parts(a)[1], 0),
+    "copysign": torch.copysign,
+    "narrow": lambda a: a.float().to(a.dtype),
+    "bitand": torch.bitwise_and,
+    "bitor": torch.bitwise_or,
+    "bitxor": torch.bitwise_xor,
+    "shl": lambda a, b: torch.bitwise_left_shift(a, b & 63),
+    "shr": lambda a, b: torch.bitwise_right_shift(a, b & 63),
+    "whole": _whole,
+    "floordiv": _divide_down,
+    "mod": _remainder,
 }

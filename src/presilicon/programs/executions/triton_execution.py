@@ -15,7 +15,8 @@ from torch import Tensor
 from presilicon.base import ConfigError
 from presilicon.programs.executions.files import module_of
 from presilicon.programs.executions.numba_execution import CodeBlock, LoopWriter
-from presilicon.programs.program import MATHEMATICS, REDUCTIONS, Program, ProgramInstruction
+from presilicon.programs.functions import MATH_FUNCTIONS
+from presilicon.programs.program import REDUCTIONS, LoopInstruction, Program, ProgramInstruction
 from presilicon.programs.reference import outside
 from presilicon.programs.stages import ProgramStage, extents_of, stages_of, unproven_reads
 
@@ -56,7 +57,9 @@ def run_triton(program: Program, operands: Mapping[str, Tensor], sizes: Mapping[
                 *(tensors[name] for name in writer.operands),
                 *(stored[value] for value in writer.stored),
             ]
-            arguments += [_table(table, first.dtype, first.device) for table in writer.tables.values()]
+            arguments += [
+                _table(step.table, type_of_table(step, first.dtype), first.device) for step in writer.tables.values()
+            ]
             arguments += [out, flags, total, *(extents[axis] for axis in writer.extents)]
             arguments += [sizes[name] for name in writer.sizes]
             arguments += [shapes[name][axis] for name, axis in writer.lengths]
@@ -85,9 +88,14 @@ def _kernels(
     return tuple(kernels)
 
 
+def type_of_table(table: ProgramInstruction, dtype: torch.dtype) -> torch.dtype:
+    return torch.int64 if table.operation == "element" and table.value else dtype
+
+
 @lru_cache(maxsize=256)
 def _table(table: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.tensor(table, dtype=torch.float64).to(device=device, dtype=dtype)
+    wide = torch.int64 if dtype == torch.int64 else torch.float64
+    return torch.tensor(table, dtype=wide).to(device=device, dtype=dtype)
 
 
 class KernelWriter(LoopWriter):
@@ -97,9 +105,12 @@ class KernelWriter(LoopWriter):
         self, program: Program, stage: ProgramStage, stored: set[int], unproven: frozenset[int], number: str
     ) -> None:
         super().__init__(program, stage, stored, unproven, number)
-        self.tables: dict[int, tuple[float, ...]] = {}
+        self.tables: dict[str, ProgramInstruction] = {}
         self.lengths: dict[tuple[str, int], None] = {}
         self.reduces = False
+        self.shape = "nothing"
+        """A whole number 0 for each element of a block, as text."""
+        self._round_shape = self.shape
         self._flat: set[int] = set(stage.axes)
         """Values of the outermost block that have a number for each element."""
 
@@ -129,12 +140,11 @@ class KernelWriter(LoopWriter):
             place = self._offset(result.target, indices) if indices else "0"
             top.lines.append(f"tl.atomic_add(out + ({place} + nothing), {value}, mask={where})")
         names = [*(f"a_{name}" for name in self.operands), *(f"t{value}" for value in self.stored)]
-        names += [*(f"table{register}" for register in self.tables), "out", "flags", "total"]
+        names += [*self.tables, "out", "flags", "total"]
         names += [*(f"n{axis}" for axis in self.extents), *(f"s_{name}" for name in self.sizes)]
         names += [*(f"d_{name}_{axis}" for name, axis in self.lengths), "BLOCK: tl.constexpr", "CHUNK: tl.constexpr"]
         head = ["import triton", "import triton.language as tl"]
-        head += ["from presilicon.programs.executions.triton_functions import divide, floordiv, locate, look_up"]
-        head += ["from presilicon.programs.executions.triton_functions import modulo, multiply, root, tanh", "", ""]
+        head += ["from presilicon.programs.executions.triton_functions import *", "", ""]
         constants = [f"    T: tl.constexpr = tl.{self._number}"]
         constants += [f"    {name} = tl.full((), {number}, T)" for name, number in self._globals.items()]
         return "\n".join([*head, "@triton.jit", f"def kernel({', '.join(names)}):", *constants, *top.text(1), ""])
@@ -156,10 +166,10 @@ class KernelWriter(LoopWriter):
             case "truth":
                 return f"tl.full((), {int(instruction.value)}, tl.int1)"
             case "constant":
-                value = repr(instruction.value)
+                value = repr(float(instruction.value))
                 is_plain = value not in ("inf", "-inf", "nan")
-                self._globals[f"c{register}"] = value if is_plain else f'float("{value}")'
-                return f"c{register}"
+                self._globals[f"{self._prefix}c{register}"] = value if is_plain else f'float("{value}")'
+                return f"{self._prefix}c{register}"
         name = super()._name(register)
         is_outer = register in self._flat and (instruction.operation == "axis" or register in self._top.defined)
         return f"{name}[:, None]" if self._wide and is_outer else name
@@ -177,12 +187,54 @@ class KernelWriter(LoopWriter):
             case "read":
                 return self._read_element(register, instruction, arguments, here)
             case "lookup":
-                self.tables[register] = instruction.table
-                return f"look_up(table{register}, {arguments[0]}, {len(instruction.table) - 1})"
+                return f"look_up({self._table(register, instruction)}, {arguments[0]}, {len(instruction.table) - 1})"
             case "locate":
-                self.tables[register] = instruction.table
-                return f"locate(table{register}, {arguments[0]}, {len(instruction.table)})"
+                return f"locate({self._table(register, instruction)}, {arguments[0]}, {len(instruction.table)})"
+            case "element":
+                kind = "tl.int64" if instruction.value else "T"
+                table = self._table(register, instruction)
+                return f"element({table}, {arguments[1]}, {arguments[0]}, {len(instruction.table)}, {kind})"
+            case "item":
+                return f"{self._prefix}l{instruction.arguments[0]}_{instruction.name}"
+            case "floordiv" | "mod" if self._program.kinds[register] == "number":
+                name = "divide_down" if instruction.operation == "floordiv" else "remainder"
+                return f"{name}({arguments[0]}, {arguments[1]}, T)"
+            case name if name in MATH_FUNCTIONS:
+                return MATH_FUNCTIONS[name].triton.format(*arguments)
         return _TEXTS[instruction.operation].format(*arguments)
+
+    def _table(self, register: int, instruction: ProgramInstruction) -> str:
+        name = f"{self._prefix}table{register}"
+        self.tables[name] = instruction
+        return name
+
+    def _inner(self, rounds: Program) -> LoopWriter:
+        writer = KernelWriter(rounds, ProgramStage((), rounds.outputs[0]), set(), frozenset(), self._number)
+        writer.tables, writer.shape = self.tables, self._round_shape
+        return writer
+
+    def _repeat(self, register: int, loop: LoopInstruction, here: Sequence[CodeBlock]) -> None:
+        """A loop of the program, which ends when it has ended for every element of the block."""
+        self._here = here
+        condition, *arguments = [self._name(argument) for argument in loop.arguments]
+        shape = f"({self.shape}[:, None] + {' + '.join(f'i{block.axis} * 0' for block in here[1:2])})"
+        shape = shape if self._wide else self.shape
+        going = f"{self._prefix}g{register}"
+        names = [f"{self._prefix}l{register}_{place}" for place in range(loop.carried)]
+        block, repeat = here[-1], CodeBlock(None, f"while tl.max({going}.to(tl.int32)) > 0:")
+        block.lines.append(f"{going} = {condition} & ({shape} == 0)")
+        block.lines += [
+            f"{name} = tl.where({shape} == 0, {start}, {start})" for name, start in zip(names, arguments, strict=False)
+        ]
+        self._round_shape = shape
+        goes_on, carried = self._round(register, loop, [*names, *arguments[len(names) :]], repeat)
+        values = carried()
+        repeat.lines.append(f"{going} = {going} & {goes_on}")
+        repeat.lines += [
+            f"{name}n = tl.where({going}, {value}, {name})" for name, value in zip(names, values, strict=True)
+        ]
+        repeat.lines += [f"{name} = {name}n" for name in names]
+        block.lines.append(repeat)
 
     def _offset(self, name: str, indices: Sequence[str]) -> str:
         offset = indices[0]
@@ -214,7 +266,8 @@ class KernelWriter(LoopWriter):
             ]
             masks.append(f"ok{register}")
         offset = self._offset(name, indices) if indices else "0"
-        return f"tl.load(a_{name} + (({offset}) + nothing{suffix}), mask={' & '.join(masks)}, other=0.0)"
+        cast = ".to(tl.int64)" if instruction.value else ""
+        return f"tl.load(a_{name} + (({offset}) + nothing{suffix}), mask={' & '.join(masks)}, other=0.0){cast}"
 
     def _load(self, register: int, here: Sequence[CodeBlock]) -> str:
         self._here = here
@@ -306,8 +359,16 @@ _TEXTS: dict[str, str] = {
     "max": "tl.where({1} > {0}, {1}, {0})",
     "floor": "tl.floor({0}) + 0.0",
     "sqrt": "root({0}, T)",
-    **{name: f"tl.{name}({{0}})" for name in MATHEMATICS},
-    "tanh": "tanh({0})",
+    "ldexp": "scale({0}, {1}, T)",
+    "fraction": "fraction({0}, T)",
+    "exponent": "exponent({0})",
+    "copysign": "copysign({0}, {1})",
+    "narrow": "({0}).to(tl.float32).to(T)",
+    "bitand": "({0} & {1})",
+    "bitor": "({0} | {1})",
+    "bitxor": "({0} ^ {1})",
+    "shl": "({0} << {1})",
+    "shr": "({0} >> {1})",
     "select": "tl.where({0}, {1}, {2})",
     "lt": "({0} < {1})",
     "le": "({0} <= {1})",
@@ -317,7 +378,7 @@ _TEXTS: dict[str, str] = {
     "or": "({0} | {1})",
     "not": "({0} == 0)",
     "number": "({0} + tl.zeros((), tl.int32)).to(T)",
-    "whole": "({0}).to(tl.int64)",
+    "whole": "whole({0})",
     "floordiv": "floordiv({0}, {1})",
     "mod": "modulo({0}, {1})",
 }
