@@ -8,7 +8,7 @@ import pytest
 from oracles.tiles import ORDERS, walk
 from presilicon.base import ConfigError
 from presilicon.records import Gemm
-from presilicon.simulation.mapping.tiles import LACKS, Buffer, ElementBytes, Fabric, Task, TilePrice, find_tiles
+from presilicon.simulation.mapping.tiles import LACKS, Buffer, ElementBytes, Fabric, MappingTask, TilePrice, find_tiles
 
 OBJECTIVES = ("time", "energy", "product")
 
@@ -17,11 +17,11 @@ def some_bytes(draw: random.Random) -> ElementBytes:
     return ElementBytes(*(draw.choice([1.0, 2.0, 4.0]) for _ in range(3)))
 
 
-def some_case(draw: random.Random) -> tuple[Task, Fabric]:
+def some_case(draw: random.Random) -> tuple[MappingTask, Fabric]:
     """A product of one to three samples on memories of every kind, with every field drawn."""
     stream, sizes = draw.randrange(3), [draw.randint(1, 6) for _ in range(3)]
     steps = [1 if dim == stream else draw.randint(1, 3) for dim in range(3)]
-    task = Task(
+    task = MappingTask(
         gemm=Gemm(*sizes, count=draw.randint(1, 3)),
         held=some_bytes(draw),
         streamed=some_bytes(draw),
@@ -51,7 +51,7 @@ def some_case(draw: random.Random) -> tuple[Task, Fabric]:
     return task, fabric
 
 
-def price_by_walking(task: Task, fabric: Fabric, found: TilePrice, order: tuple[int, ...]) -> dict[str, float]:
+def price_by_walking(task: MappingTask, fabric: Fabric, found: TilePrice, order: tuple[int, ...]) -> dict[str, float]:
     """What a mapping costs; `order` is that of the loops that it leaves open."""
     gemm, stays = task.gemm, LACKS.index(fabric.stream)
     levels = [

@@ -5,10 +5,10 @@ from itertools import permutations, product, starmap
 import pytest
 
 from presilicon.scheduling.fpga_kernels import Exploration, Space, explore, synthetic_fmax
-from presilicon.scheduling.kernel_estimates import Board, estimate
+from presilicon.scheduling.kernel_estimates import FpgaBoard, estimate
 from presilicon.scheduling.kernel_ops import KernelConfig, make_input
 
-LAW, BOARD = synthetic_fmax(), Board(dsps=700, ram_blocks=900)
+LAW, BOARD = synthetic_fmax(), FpgaBoard(dsps=700, ram_blocks=900)
 SMALL, LARGE = make_input("MatMul", (8, 40, 8)), make_input("MatMul", (256, 64, 128))
 GROUPS = (16, 64, 256)
 """The last is larger than the small product, and the second as large."""

@@ -13,7 +13,7 @@ from presilicon.scheduling.goals import Goal
 from presilicon.scheduling.solvers import anytime, starts
 from presilicon.scheduling.solvers.annealing import value_of
 from presilicon.scheduling.solvers.anytime import COOLING, HEAT, relax, search
-from presilicon.scheduling.solvers.bounds import Relaxation
+from presilicon.scheduling.solvers.bounds import RelaxedSolution
 from presilicon.scheduling.solvers.placing import place
 from presilicon.scheduling.solvers.tables import empty_moves, tables
 
@@ -40,10 +40,10 @@ def limits_asked(
     place_of = iter(range(1, len(problem.tasks[0].modes)))
     rest, asked = iter(answers[1:]), []
 
-    def answer(number: int) -> Relaxation:
-        return Relaxation(0.0, np.eye(len(problem.tasks[0].modes))[number])
+    def answer(number: int) -> RelaxedSolution:
+        return RelaxedSolution(0.0, np.eye(len(problem.tasks[0].modes))[number])
 
-    def solve(_: Problem, limit_s: float, cap_w: float | None, *, cuts: int, time_limit_s: float) -> Relaxation:
+    def solve(_: Problem, limit_s: float, cap_w: float | None, *, cuts: int, time_limit_s: float) -> RelaxedSolution:
         assert (cap_w, cuts, time_limit_s) == (GOAL.cap_w, 50, most_s)
         asked.append(limit_s / LIMIT_S)
         span = next(rest)
@@ -128,7 +128,7 @@ Piece = tuple[np.ndarray, np.ndarray, float, int, int]
 
 
 def pieces_of(
-    monkeypatch: pytest.MonkeyPatch, problem: Problem, goal: Goal, relaxed: Relaxation, count: int, **options: int
+    monkeypatch: pytest.MonkeyPatch, problem: Problem, goal: Goal, relaxed: RelaxedSolution, count: int, **options: int
 ) -> list[Piece]:
     """The goals, state, heat, tries and seed of the first pieces of a search in which annealing changes nothing."""
     pieces: list[Piece] = []
