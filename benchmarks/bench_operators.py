@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from presilicon.operators import operator
+from presilicon.ops import operator
 
 QUEUED = 8
 """Calls that a GPU is given before their time is read, as in training."""

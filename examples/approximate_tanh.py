@@ -15,7 +15,7 @@ from torch import nn
 
 import presilicon as ps
 from presilicon.designs import Numerics
-from presilicon.operators import Operator, operator, piecewise_linear, table
+from presilicon.ops import Operator, operator, piecewise_linear, table
 
 KNEE = 2.0
 

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 import presilicon as ps
 from presilicon.designs import Numerics
-from presilicon.operators import Operator, operator
+from presilicon.ops import Operator, operator
 
 POWERS = [2 ** ((entry + 0.5) / 8) for entry in range(8)]
 """2^f at the middle of each eighth of 0 <= f < 1."""

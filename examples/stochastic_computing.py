@@ -19,7 +19,7 @@ from torch import nn
 
 import presilicon as ps
 from presilicon.designs import Numerics
-from presilicon.operators import Operator, operator
+from presilicon.ops import Operator, operator
 
 PERIOD = 256
 LEFT = Random(1).sample([(place + 0.5) / PERIOD for place in range(PERIOD)], PERIOD)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from presilicon.operators import Operator, operator
+from presilicon.ops import Operator, operator
 
 
 @operator("relu")

@@ -108,7 +108,7 @@ def _is_text(tree: ast.AST, constant: ast.Constant) -> bool:
 
 
 _LANGUAGES = (
-    "programs", "formats", "instrument", "rtl", "operators", "designs/instrument.py", "simulation/instrument.py",
+    "programs", "formats", "instrument", "rtl", "ops/custom", "designs/instrument.py", "simulation/instrument.py",
     "emulation/steps", "scheduling/runtime/opencl/printing.py",
 )  # fmt: skip
 """Places whose own languages have instructions called as operators are: `add` of the firmware, `exp` of formulas and of

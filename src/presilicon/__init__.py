@@ -21,7 +21,7 @@ _ROOMS = {
     "base": ("ConfigError", "MissingToolError", "PresiliconError"),
     "formats": ("Format", "parse", "quantize"),
     "records": ("Cost", "Result", "StepFacts", "StepGraph", "Trace"),
-    "operators": ("Operator", "operator"),
+    "ops": ("Operator", "operator"),
     "designs": ("Design", "Numerics", "System", "load_design", "load_numerics", "load_system"),
     "workloads": ("Metric", "Splits", "Workload", "capture", "load_metric", "load_workload"),
     "emulation": (
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
         train,
     )
     from presilicon.formats import Format, parse, quantize
-    from presilicon.operators import Operator, operator
+    from presilicon.ops import Operator, operator
     from presilicon.records import Cost, Result, StepFacts, StepGraph, Trace
     from presilicon.simulation import memory_timeline, simulate
     from presilicon.study import compare, evaluate, hybrid, schedule, sweep

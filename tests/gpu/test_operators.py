@@ -9,8 +9,8 @@ import torch
 from operator_library import CASES
 from presilicon.base import ConfigError
 from presilicon.formats import parse
-from presilicon.operators import apply_operator, operator, piecewise_linear, table
-from presilicon.operators.rounding import step_rounding
+from presilicon.ops import apply_operator, operator, piecewise_linear, table
+from presilicon.ops.custom.rounding import step_rounding
 from presilicon.programs.executions.torch_execution import run_torch
 from presilicon.programs.reference import evaluate
 

@@ -25,7 +25,7 @@ from presilicon.formats import (
     short_name,
     tensor_core,
 )
-from presilicon.operators import Operator
+from presilicon.ops import Operator
 from presilicon.records import PHASES, PRODUCT_PHASES, ROLES, Ends, Phase, ProductPhase, Role
 
 Grouping = Literal["per-product", "fixed"]

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from presilicon.base import ConfigError, located, read_file
 from presilicon.formats import parse
-from presilicon.operators import (
+from presilicon.ops import (
     Backward,
     Fit,
     Interpolation,

@@ -17,7 +17,7 @@ from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.persistent import round_in_place, stream_of
 from presilicon.emulation.state.entry import no_longer_save_with, save_with
 from presilicon.emulation.transforms import has_gathered_parameters, is_distributed, refuse_distributed, refuse_tracing
-from presilicon.operators import Operator
+from presilicon.ops import Operator
 from presilicon.records import PHASES, Observer
 from presilicon.workloads import ends_of, named_layers, plain_name
 

@@ -22,8 +22,7 @@ from presilicon.emulation.emulation import Emulation, UncoveredWarning
 from presilicon.emulation.exact import EXACT
 from presilicon.emulation.losses import loss_of_training
 from presilicon.emulation.optimizers import emulate_optimizer_
-from presilicon.operators import Operator
-from presilicon.ops import describe_operator, ops_of_call
+from presilicon.ops import Operator, describe_operator, ops_of_call
 from presilicon.records import CoverageStatus, CoveredOp, EmulationCoverage, Role, Stage
 from presilicon.workloads import (
     Layers,

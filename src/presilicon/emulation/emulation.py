@@ -30,7 +30,7 @@ from presilicon.emulation.state.recomputation import Moment, Region, innermost_r
 from presilicon.emulation.state.steps import StepCount, StepWarning
 from presilicon.emulation.transforms import is_distributed
 from presilicon.formats import MacUnit, has_tensor_cores, parse
-from presilicon.operators import Operator
+from presilicon.ops import Operator
 from presilicon.records import OPERANDS, Ends, Observer, PairObserver, Role, Stateful
 from presilicon.workloads import is_recomputing
 

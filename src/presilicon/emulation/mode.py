@@ -22,8 +22,7 @@ from presilicon.emulation.ops.arithmetic import Arithmetic
 from presilicon.emulation.ops.calls import Call, readers, uncovered
 from presilicon.emulation.ops.sparse import sparse_call
 from presilicon.emulation.transforms import refuse_transforms
-from presilicon.operators import Operator
-from presilicon.ops import describe_operator, follow, functions
+from presilicon.ops import Operator, describe_operator, follow, functions
 from presilicon.workloads import tensors_in
 
 Handler = Callable[..., Any]

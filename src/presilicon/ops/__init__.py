@@ -3,19 +3,24 @@
 from typing import TYPE_CHECKING
 
 from presilicon.base import deferred
+from presilicon.ops.custom.files import load_operator
+from presilicon.ops.custom.fits import Fit, Interpolation, Outside, piecewise_linear, table
+from presilicon.ops.custom.functions import check_function, split_pattern
+from presilicon.ops.custom.operator import Backward, LargestError, Operator, operator
+from presilicon.ops.custom.pricing import LATENCY
 from presilicon.ops.entries.softmax import softmax_axis
 from presilicon.ops.entry import KINDS, AttentionPart, Captured, OpEntry, Streaming, function, module_op
-from presilicon.ops.steps import Steps, axes
-from presilicon.ops.table import (
+from presilicon.ops.lookup import (
     Meeting,
     OpFacts,
+    all_entries,
     arguments_of,
     enter,
     entered,
-    entries,
     entry_named,
     entry_of_function,
     entry_of_module,
+    exact_functions,
     facts_of_op,
     facts_of_op_named,
     find,
@@ -27,9 +32,11 @@ from presilicon.ops.table import (
     rectifies,
     withdraw,
 )
+from presilicon.ops.steps import Steps, axes
 
 if TYPE_CHECKING:
     from presilicon.ops.calls import OperatorFacts, OpPart, count_flops, describe_operator, ops_of_call
+    from presilicon.ops.custom.calls import SlowOperatorWarning, apply_operator
     from presilicon.ops.formulas import compile_formula, formula_of, operands
     from presilicon.ops.geometry import CallProduct, im2col
 
@@ -37,27 +44,38 @@ __getattr__ = deferred(__name__)
 
 __all__ = [
     "KINDS",
+    "LATENCY",
     "AttentionPart",
+    "Backward",
     "CallProduct",
     "Captured",
+    "Fit",
+    "Interpolation",
+    "LargestError",
     "Meeting",
     "OpEntry",
     "OpFacts",
     "OpPart",
+    "Operator",
     "OperatorFacts",
+    "Outside",
+    "SlowOperatorWarning",
     "Steps",
     "Streaming",
+    "all_entries",
+    "apply_operator",
     "arguments_of",
     "axes",
+    "check_function",
     "compile_formula",
     "count_flops",
     "describe_operator",
     "enter",
     "entered",
-    "entries",
     "entry_named",
     "entry_of_function",
     "entry_of_module",
+    "exact_functions",
     "facts_of_op",
     "facts_of_op_named",
     "find",
@@ -68,11 +86,16 @@ __all__ = [
     "functions",
     "im2col",
     "is_unknown",
+    "load_operator",
     "module_op",
     "operands",
+    "operator",
     "ops_of_call",
+    "piecewise_linear",
     "product_names",
     "rectifies",
     "softmax_axis",
+    "split_pattern",
+    "table",
     "withdraw",
 ]

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from presilicon.operators import work_of_call
+from presilicon.ops.custom.calls import work_of_call
 from presilicon.ops.entries.products import HIDING
 from presilicon.ops.entry import Captured
 from presilicon.ops.geometry import CallProduct, find_products
-from presilicon.ops.table import find, follow
+from presilicon.ops.lookup import find, follow
 from presilicon.records import OperatorWork, OpKind
 
 

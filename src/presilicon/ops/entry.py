@@ -147,6 +147,9 @@ class OpEntry(Struct, frozen=True, kw_only=True):
     for arguments that it does not cover."""
     inner: str = ""
     """The function inside the program that a custom operator can replace."""
+    exact: Callable[[float], float] | None = None
+    """The function of a number that it is, in plain Python: what the error of an operator that replaces it is measured
+    against."""
     swaps: str = ""
     """The entry that it is with its two arguments exchanged."""
     updates: bool = False
@@ -183,6 +186,7 @@ def function(
     signature: str = "",
     signature_of_torch: str = "",
     swaps: str = "",
+    exact: Callable[[float], float] | None = None,
     inside: str = "",
     updates: bool = False,
     is_rectifier: bool = False,
@@ -213,6 +217,7 @@ def function(
         program=program,
         inner=inside,
         swaps=swaps,
+        exact=exact,
         updates=updates,
         is_rectifier=is_rectifier,
         by_channel=by_channel,

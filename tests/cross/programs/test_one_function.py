@@ -8,8 +8,9 @@ import torch
 
 from presilicon.formats import UserFormat, user_step
 from presilicon.formats.kernels.user_functions import map_codes, operation_table
-from presilicon.operators import LanguageError, operator
-from presilicon.operators.calls import Definition
+from presilicon.ops import operator
+from presilicon.ops.custom.calls import Definition
+from presilicon.programs import LanguageError
 
 ROM = [0, 3, 5, 6, 9, 10, 12, 15]
 

@@ -11,15 +11,15 @@ import pytest
 import torch
 
 from presilicon.formats import parse
-from presilicon.operators import load_operator
-from presilicon.operators.rounding import step_rounding
+from presilicon.ops import load_operator
+from presilicon.ops.custom.rounding import step_rounding
 from presilicon.programs.executions.numba_execution import run_numba
 from presilicon.programs.executions.torch_execution import run_torch
 from presilicon.programs.reference import evaluate
 
 CONSTANTS = ["0.5", "1.0", "2.0", "-1.0", "0.25", "3.0", "-0.0", "1e-3", "K"]
 EDGES = [0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 2.0, 0.5, -0.5, 1e-310, 5e-324]
-HEAD = 'import math\nfrom presilicon.operators import operator\nK = 0.75\n\n@operator("tanh")\ndef f(x):\n'
+HEAD = 'import math\nfrom presilicon.ops import operator\nK = 0.75\n\n@operator("tanh")\ndef f(x):\n'
 
 
 class Writer:

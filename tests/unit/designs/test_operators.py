@@ -5,7 +5,7 @@ import pytest
 from presilicon.base import ConfigError
 from presilicon.designs import Operators, OperatorSpec, load_design
 
-FILE = """from presilicon.operators import operator
+FILE = """from presilicon.ops import operator
 
 @operator("tanh")
 def approximate_tanh(x):
@@ -81,7 +81,7 @@ def test_one_setting_of_the_command_line() -> None:
 
 
 def test_fields_are_the_functions_that_can_be_replaced() -> None:
-    from presilicon.operators import EXACT
+    from presilicon.ops import EXACT
 
     fields = {name.replace("softmax_", "softmax.") for name in Operators.__struct_fields__}
     assert fields == {*EXACT, "functions"}

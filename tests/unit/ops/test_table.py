@@ -16,10 +16,10 @@ from presilicon.emulation.training.record import TrainingRecord
 from presilicon.formats import parse
 from presilicon.ops import (
     OpEntry,
+    all_entries,
     compile_formula,
     describe_operator,
     enter,
-    entries,
     entry_named,
     facts_of_op_named,
     find,
@@ -28,7 +28,7 @@ from presilicon.ops import (
     operands,
     withdraw,
 )
-from presilicon.ops.table import forget
+from presilicon.ops.lookup import forget
 from presilicon.programs import evaluate
 from presilicon.records import StepGraph
 from presilicon.simulation.fusion.parts import style_of
@@ -104,9 +104,9 @@ def test_a_missing_entry_breaks_its_operator_and_no_other(request: pytest.Fixtur
 
 
 def test_names_are_unique_and_found() -> None:
-    names = [entry.name for entry in entries()]
+    names = [entry.name for entry in all_entries()]
     assert len(set(names)) == len(names) > 300
-    for entry in entries():
+    for entry in all_entries():
         for part, is_gradient in ((entry.forward, False), (entry.backward, True)):
             for name in () if part is None else part.names:
                 met = find(name)
@@ -148,7 +148,7 @@ def called(name: str, option: str) -> tuple[torch.Tensor, list[object]]:
     ("name", "option"),
     [
         (part.names[0], option)
-        for entry in entries()
+        for entry in all_entries()
         for part in (entry.forward, entry.backward)
         if part is not None and part.formula is not None
         for option in ([""] if callable(part.formula) else part.formula)

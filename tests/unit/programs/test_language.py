@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from presilicon.base import ConfigError
 from presilicon.formats import parse
-from presilicon.operators import load_operator, operator
-from presilicon.operators.rounding import step_rounding
+from presilicon.ops import load_operator, operator
+from presilicon.ops.custom.rounding import step_rounding
 from presilicon.programs.reference import evaluate
 
 SLOPE = 0.25
@@ -175,7 +175,7 @@ def test_constants_are_those_of_the_moment() -> None:
 def test_an_inlined_operator_keeps_its_own_constants_and_names(tmp_path) -> None:
     path = tmp_path / "chain.py"
     path.write_text(
-        """from presilicon.operators import operator
+        """from presilicon.ops import operator
 K = 2.0
 
 @operator("tanh")
@@ -206,7 +206,7 @@ def test_programs_grow_with_their_source_and_not_with_their_paths(tmp_path) -> N
         f"    if x > {place}:\n        if x > {place}.5:\n            return {place}.25\n        x = x + 2\n"
         for place in range(1, 41)
     )
-    head = 'from presilicon.operators import operator\n@operator("tanh")\ndef f(x):\n'
+    head = 'from presilicon.ops import operator\n@operator("tanh")\ndef f(x):\n'
     path.write_text(f"{head}{tests}    return x\n")
     chosen = load_operator(f"{path}:f")
     assert len(chosen.program.instructions) < 800

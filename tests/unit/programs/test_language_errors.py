@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from presilicon.base import ConfigError
-from presilicon.operators import LanguageError, load_operator, operator
+from presilicon.ops import load_operator, operator
+from presilicon.programs import LanguageError
 
-HEAD = "import math\nimport numpy as np\nfrom presilicon.operators import operator\nNAMES = [1, 2]\nTEXT = 'a'\n"
+HEAD = "import math\nimport numpy as np\nfrom presilicon.ops import operator\nNAMES = [1, 2]\nTEXT = 'a'\n"
 HEAD += "def helper(x):\n    return x\n\n\ndef endless(x):\n    return endless(x)\n\n\n"
 
 FORBIDDEN = {

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from presilicon.base import ConfigError
-from presilicon.operators import load_operator, operator, table
-from presilicon.operators.calls import key_of
+from presilicon.ops import load_operator, operator, table
+from presilicon.ops.custom.calls import key_of
 from presilicon.programs.executions.numba_execution import run_numba
 from presilicon.programs.executions.torch_execution import run_torch
 from presilicon.programs.reference import Array, evaluate_tensors
@@ -37,7 +37,7 @@ def assert_equal(one, other):
 def write(folder, body: str, name: str = "ops"):
     """The operator `f` of a file with this body."""
     path = folder / f"{name}.py"
-    path.write_text(f"import math\nfrom presilicon.operators import operator\n{body}\n")
+    path.write_text(f"import math\nfrom presilicon.ops import operator\n{body}\n")
     return load_operator(f"{path}:f")
 
 
@@ -372,7 +372,7 @@ def test_an_operator_has_the_same_identity_in_every_process(tmp_path: Path) -> N
     """The order of a set of strings differs from process to process, so that no set may decide about a program."""
     file = tmp_path / "my_ops.py"
     file.write_text(
-        "from presilicon.operators import operator\n\n\n@operator\n"
+        "from presilicon.ops import operator\n\n\n@operator\n"
         'def product(x: "alpha beta gamma", w: "delta gamma epsilon") -> "epsilon alpha delta beta":\n'
         "    return sum(x[alpha, beta, k] * w[delta, k, epsilon] for k in range(GAMMA)) / (ALPHA * BETA + DELTA)\n\n\n"
         "print(product.describe()['program'])\n"

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from presilicon.base import ConfigError
-from presilicon.operators import Operator
-from presilicon.ops import arguments_of, entry_named, entry_of_function, softmax_axis
+from presilicon.ops import Operator, arguments_of, entry_named, entry_of_function, softmax_axis
 
 _IGNORED = frozenset(
     [

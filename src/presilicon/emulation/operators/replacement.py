@@ -13,8 +13,17 @@ from presilicon.base import ConfigError
 from presilicon.designs import unmatched_pattern
 from presilicon.emulation.operators.arguments import call_replaced, function_name
 from presilicon.emulation.steps.exact import ExactSteps
-from presilicon.operators import Operator, apply_operator, split_pattern
-from presilicon.ops import OpEntry, arguments_of, entry_named, entry_of_function, functions, product_names
+from presilicon.ops import (
+    OpEntry,
+    Operator,
+    apply_operator,
+    arguments_of,
+    entry_named,
+    entry_of_function,
+    functions,
+    product_names,
+    split_pattern,
+)
 
 
 @cache

@@ -22,8 +22,7 @@ from presilicon.emulation.rounded import version
 from presilicon.emulation.site import Site
 from presilicon.emulation.steps.formulas import steps_of
 from presilicon.emulation.steps.primitives import RoundedSteps
-from presilicon.operators import Operator
-from presilicon.ops import arguments_of, entry_of_function, functions
+from presilicon.ops import Operator, arguments_of, entry_of_function, functions
 from presilicon.records import Role
 
 

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from presilicon.emulation.steps.lines import Line
 from presilicon.emulation.steps.primitives import RoundedSteps
-from presilicon.ops import entries, follow
+from presilicon.ops import all_entries, follow
 
 
 @cache
 def update_steps() -> Mapping[Any, Callable[..., Tensor]]:
     """The program of each ATen operator that SGD, Adam and their relatives use on single tensors."""
     table: dict[Any, Callable[..., Tensor]] = {}
-    for entry in entries():
+    for entry in all_entries():
         for spelling in (entry.name, f"{entry.name}_") if entry.updates else ():
             packet = getattr(torch.ops.aten, spelling, None)
             for overload in () if packet is None else packet.overloads():

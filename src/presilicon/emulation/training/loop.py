@@ -26,7 +26,7 @@ from presilicon.emulation.training.isolation import isolated
 from presilicon.emulation.training.methods import AttachedMethods, SetFormats, checked_facts, transform_model
 from presilicon.emulation.training.record import TrainingRecord
 from presilicon.emulation.training.step import DivergedError, StepTrainer
-from presilicon.operators import Operator
+from presilicon.ops import Operator
 from presilicon.records import (
     AttachedHook,
     Ending,

@@ -14,8 +14,7 @@ from presilicon.base import (
     to_plain,
 )
 from presilicon.designs import MINIBATCH, Design, Method, Numerics, UpdateRule
-from presilicon.operators import Operator
-from presilicon.ops import entered
+from presilicon.ops import Operator, entered
 from presilicon.records import PassiveHook, Stateful, TrainingHook
 from presilicon.runs import versions
 from presilicon.workloads import Workload

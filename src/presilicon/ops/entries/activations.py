@@ -135,6 +135,16 @@ def gaussian_slope_by_tanh(error, x):  # type: ignore[no-untyped-def]
     return error * (0.5 * (1 + bend) + 0.5 * x * (1 - bend * bend) * inner)
 
 
+def bounded_sigmoid(x: float) -> float:
+    """1 / (1 + e^-x), without overflow."""
+    return 1 / (1 + math.exp(-x)) if x >= 0 else (e := math.exp(x)) / (1 + e)
+
+
+def bounded_softplus(x: float) -> float:
+    """log(1 + e^x), without overflow."""
+    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
 def _like_relu(name: str, **facts: Any) -> OpEntry:
     gradient = {"table_kind": "ReluGrad", **facts.pop("gradient", {})}
     return function(name, table_kind="Relu", gradient=gradient, **facts)
@@ -164,19 +174,22 @@ ENTRIES: list[OpEntry] = [
     _like_relu("leaky_relu", program=leaky_relu, signature=_SLOPE, formula=leaking,
                gradient={"formula": leaking_slope}),
     _like_relu("prelu", aten="prelu_kernel prelu", backward="prelu_kernel_backward", width="narrow"),
-    _like_gelu("gelu", program=gelu, inside="tanh", signature="input approximate='none'",
+    _like_gelu("gelu", exact=lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2))), program=gelu, inside="tanh",
+               signature="input approximate='none'",
                formula={"none": gaussian, "tanh": gaussian_by_tanh},
                gradient={"formula": {"none": gaussian_slope, "tanh": gaussian_slope_by_tanh}}),
-    _like_gelu("tanh", formula=hyperbolic, gradient={"formula": hyperbolic_slope}),
-    _like_gelu("sigmoid", program=sigmoid, formula=logistic, gradient={"formula": logistic_slope}),
-    function("silu", signature=_IN_PLACE, program=silu, inside="sigmoid", inner="sigmoid", formula=swish,
+    _like_gelu("tanh", exact=math.tanh, formula=hyperbolic, gradient={"formula": hyperbolic_slope}),
+    _like_gelu("sigmoid", exact=bounded_sigmoid, program=sigmoid, formula=logistic,
+               gradient={"formula": logistic_slope}),
+    function("silu", exact=lambda x: x * bounded_sigmoid(x), signature=_IN_PLACE, program=silu, inside="sigmoid",
+             inner="sigmoid", formula=swish,
              gradient={"formula": swish_slope}),
     function("glu", program=glu, inside="sigmoid", inner="sigmoid"),
     function("mish", signature=_IN_PLACE, program=mish, inside="tanh", inner="tanh"),
     function("tanhshrink", aten="", backward="", program=tanhshrink, inside="tanh"),
     _like_gelu("hardtanh", program=hardtanh),
     function("elu", signature="input alpha=1.0 inplace=False"),
-    function("softplus", width="float32"),
+    function("softplus", exact=bounded_softplus, width="float32"),
     _like_gelu("hardsigmoid"),
     _like_gelu("logsigmoid", aten="log_sigmoid_forward", backward="log_sigmoid_backward"),
     *(function(name) for name in ("hardswish", "softshrink", "hardshrink")),

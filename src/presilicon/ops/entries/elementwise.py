@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from presilicon import programs as ieee
 from presilicon.ops.entry import OpEntry, function, plain
 from presilicon.ops.steps import Steps
 
@@ -207,11 +208,13 @@ ENTRIES: list[OpEntry] = [
     _function("pow", also="__pow__", aten="pow", program=power, signature=_BINARY, **_WIDE),
     _function("neg", also="negative", aten="neg negative", program=neg, formula=negated, updates=True),
     _function("abs", aten="abs", program=absolute, formula=magnitude),
-    _function("exp", program=exp, formula=exponential, updates=True, **_WIDE),
-    _function("log", program=log, formula=logarithm, updates=True, **_WIDE),
-    _function("sqrt", program=sqrt, formula=root, updates=True, table_kind="Sqrt"),
-    _function("rsqrt", program=rsqrt, formula=inverse_root, updates=True, **_WIDE),
-    _function("reciprocal", program=reciprocal, formula=inverse, updates=True, **_WIDE),
+    _function("exp", program=exp, formula=exponential, exact=ieee.exponential, updates=True, **_WIDE),
+    _function("log", program=log, formula=logarithm, exact=ieee.logarithm, updates=True, **_WIDE),
+    _function("sqrt", program=sqrt, formula=root, exact=ieee.square_root, updates=True, table_kind="Sqrt"),
+    _function("rsqrt", program=rsqrt, formula=inverse_root,
+              exact=lambda x: ieee.divide(1.0, ieee.square_root(x)), updates=True, **_WIDE),
+    _function("reciprocal", program=reciprocal, formula=inverse, exact=lambda x: ieee.divide(1.0, x),
+              updates=True, **_WIDE),
     _function("square", program=square, formula=squared),
     _function("maximum", program=maximum, signature=_BINARY, updates=True),
     _function("minimum", program=minimum, signature=_BINARY),
@@ -225,9 +228,11 @@ ENTRIES: list[OpEntry] = [
     _function("lerp", program=lerp, updates=True, table_kind="Lerp"),
     _function("l1_loss", aten="", program=l1_loss),
     *_named("erfinv cosh sinh log10 log2 log1p expm1 tan acos asin", **_WIDE),
-    *_named("exp2 sin cos atan asinh acosh atanh erfc sinc ceil floor round trunc frac sign nan_to_num float_power "
+    *_named("exp2 atan asinh acosh atanh erfc sinc ceil floor round trunc frac sign nan_to_num float_power "
             "atan2 hypot remainder fmod xlogy logaddexp logaddexp2 ldexp lgamma digamma i0 deg2rad rad2deg"),
-    _function("erf", formula=error_function),
+    _function("erf", formula=error_function, exact=math.erf),
+    _function("sin", exact=math.sin),
+    _function("cos", exact=math.cos),
     *_named("arcsin arccos arctan arcsinh arccosh arctanh arctan2"),
     *_named("outer ger kron cross", kind="other"),
     *_named("xlog1py expit ndtr log_ndtr entr", aten=""),

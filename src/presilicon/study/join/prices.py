@@ -11,7 +11,7 @@ from msgspec import structs
 
 from presilicon.base import ConfigError, format_bytes, located
 from presilicon.designs import METHODS, MINIBATCH, Design, Method, Numerics, Technology, UpdateRule
-from presilicon.operators import Operator
+from presilicon.ops import Operator
 from presilicon.records import (
     Arrival,
     Cost,

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 import presilicon as ps
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Operators, OperatorSpec, load_recipe
-from presilicon.operators import Operator, operator, table
+from presilicon.ops import Operator, operator, table
 
 NUMERICS = {
     "float32": Numerics(),
@@ -257,7 +257,7 @@ def test_wrong_operators_are_named() -> None:
 
 
 def test_executions_without_numba_are_torch_s(monkeypatch) -> None:
-    from presilicon.operators import calls as application
+    from presilicon.ops import calls as application
 
     made = table("tanh", -4, 4, 33, "linear")
     x = torch.randn(100, requires_grad=True)

@@ -9,7 +9,7 @@ import presilicon as ps
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Operators, OperatorSpec
 from presilicon.emulation import Checkpoint
-from presilicon.operators import operator, piecewise_linear
+from presilicon.ops import operator, piecewise_linear
 
 
 def model() -> nn.Module:

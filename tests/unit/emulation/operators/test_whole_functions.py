@@ -16,7 +16,7 @@ import presilicon as ps
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Operators, OperatorSpec, load_design
 from presilicon.emulation import coverage
-from presilicon.operators import calls, operator
+from presilicon.ops import calls, operator
 
 LIBRARY = Path(library.__file__)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from presilicon.base import ConfigError
 from presilicon.formats import parse
-from presilicon.operators import apply_operator, operator, piecewise_linear, table
-from presilicon.operators.rounding import step_rounding
+from presilicon.ops import apply_operator, operator, piecewise_linear, table
+from presilicon.ops.custom.rounding import step_rounding
 from presilicon.programs.executions.numba_execution import run_numba
 from presilicon.programs.executions.torch_execution import run_torch
 from presilicon.programs.reference import evaluate
@@ -160,23 +160,22 @@ def test_gradients_of_branches_that_are_not_taken_do_no_harm() -> None:
 
 @pytest.mark.parametrize("name", ["tanh", "sigmoid", "gelu", "exp", "log", "rsqrt", "softplus", "silu"])
 def test_the_exact_backward_is_torch_s(name: str) -> None:
-    from presilicon.operators.calls import EXACT_TENSOR
+    from presilicon.ops.custom.calls import exact_tensor
 
     made = table(name, 0.5, 4, 9, backward="exact")
     x = torch.linspace(0.6, 3.5, 50, dtype=torch.float64, requires_grad=True)
     (got,) = torch.autograd.grad(apply_operator(made, x).sum(), x)
-    (wanted,) = torch.autograd.grad(EXACT_TENSOR[name](x).sum(), x)
+    (wanted,) = torch.autograd.grad(exact_tensor(name)(x).sum(), x)
     assert torch.equal(got, wanted)
 
 
 def test_every_function_has_its_tensor_twin() -> None:
-    from presilicon.operators import EXACT as SCALAR
-    from presilicon.operators.calls import EXACT_TENSOR
+    from presilicon.ops import exact_functions
+    from presilicon.ops.custom.calls import exact_tensor
 
-    assert EXACT_TENSOR.keys() == SCALAR.keys()
-    for name, scalar in SCALAR.items():
+    for name, scalar in exact_functions().items():
         x = torch.linspace(0.3, 3, 20, dtype=torch.float64)
-        torch.testing.assert_close(EXACT_TENSOR[name](x), torch.tensor([scalar(v) for v in x.tolist()]).double())
+        torch.testing.assert_close(exact_tensor(name)(x), torch.tensor([scalar(v) for v in x.tolist()]).double())
 
 
 def test_straight_through() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from operator_library import CASES, Case
-from presilicon.operators import Operator, calls
+from presilicon.ops import Operator, calls
 from presilicon.programs.executions.numba_execution import run_numba
 from presilicon.programs.executions.torch_execution import run_torch
 from presilicon.programs.program import ERROR

@@ -7,8 +7,8 @@ from typing import Literal
 
 from presilicon.base import ConfigError, did_you_mean, np
 from presilicon.formats import Format
-from presilicon.operators.exact import EXACT, exact
-from presilicon.operators.operator import Backward, Operator, check_options
+from presilicon.ops.custom.operator import Backward, Operator, check_options
+from presilicon.ops.lookup import exact, exact_functions
 from presilicon.programs import Builder
 
 Interpolation = Literal["nearest", "linear"]
@@ -158,7 +158,7 @@ def piecewise_linear(
 def _function(function: Function, replaces: str | None) -> tuple[Callable[[float], float], str]:
     name = replaces or (function if isinstance(function, str) else None)
     if name is None:
-        known = next((known for known, own in EXACT.items() if own is function), None)
+        known = next((known for known, own in exact_functions().items() if own is function), None)
         if known is None:
             raise ConfigError('replaces must name the function to replace, as replaces="tanh"')
         name = known

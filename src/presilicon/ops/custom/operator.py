@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from presilicon.base import ConfigError, did_you_mean
 from presilicon.formats import Format, parse
-from presilicon.operators.exact import EXACT, exact
-from presilicon.operators.functions import check_function
-from presilicon.operators.pricing import price
-from presilicon.operators.rounding import step_rounding
+from presilicon.ops.custom.functions import check_function
+from presilicon.ops.custom.pricing import price
+from presilicon.ops.custom.rounding import step_rounding
+from presilicon.ops.lookup import exact, exact_functions
 from presilicon.programs import (
     Builder,
     FunctionSource,
@@ -85,7 +85,7 @@ class Operator:
         if self.is_elementwise and all(isinstance(value, int | float) for value in operands.values()):
             program = self.specialized(constants)
             return evaluate(program, operands, step_rounding(self.format))[0]
-        from presilicon.operators.calls import call
+        from presilicon.ops.custom.calls import call
 
         return call(self, operands, constants)
 
@@ -108,7 +108,7 @@ class Operator:
     @property
     def is_inner(self) -> bool:
         """Whether it replaces a function of one number, also inside others, and not a whole function of torch."""
-        return self.replaces in EXACT and self.is_elementwise and len(self.operands) == 1
+        return self.replaces in exact_functions() and self.is_elementwise and len(self.operands) == 1
 
     @property
     def where(self) -> str:
@@ -199,7 +199,7 @@ class Operator:
     def largest_error(self, low: float | None = None, high: float | None = None, points: int = 4001) -> LargestError:
         """The largest difference from the exact function on a grid of points; NaN if either is NaN at a point.
 
-        >>> from presilicon.operators import table
+        >>> from presilicon.ops import table
         >>> table("tanh", -4, 4, entries=9).largest_error(points=801)
         LargestError(error=0.46211715726000974, at=-0.5)
         """

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from presilicon.base import ConfigError
-from presilicon.operators import EXACT, piecewise_linear, table
+from presilicon.ops import exact_functions, piecewise_linear, table
 
 
 def test_a_table_holds_the_function_at_its_entries() -> None:
@@ -75,7 +75,7 @@ def test_functions_of_one_s_own_say_what_they_replace() -> None:
     assert (made.replaces, made(0.5)) == ("exp", 0.25)
     with pytest.raises(ConfigError, match='replaces="tanh"'):
         table(lambda x: x, 0, 1, 3)
-    assert table(EXACT["tanh"], 0, 1, 3).replaces == "tanh"
+    assert table(exact_functions()["tanh"], 0, 1, 3).replaces == "tanh"
 
 
 @pytest.mark.parametrize(

@@ -6,30 +6,32 @@ it is, and `presilicon::operator_backward`.
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from presilicon.base import ConfigError
 from presilicon.formats import Format, has_numba, has_triton
-from presilicon.operators.exact import EXACT
-from presilicon.operators.operator import ELEMENTS, Constants, Operator
-from presilicon.operators.pricing import together, work_of
-from presilicon.operators.rounding import step_rounding
+from presilicon.ops.custom.operator import ELEMENTS, Constants, Operator
+from presilicon.ops.custom.pricing import together, work_of
+from presilicon.ops.custom.rounding import step_rounding
+from presilicon.ops.lookup import exact_functions, follow, functions
 from presilicon.programs import ERROR, Program, extents_of, run_torch
 from presilicon.records import OperatorWork
 
-EXACT_TENSOR: dict[str, Callable[[Tensor], Tensor]] = {
-    **{name: getattr(functional, name) for name in ("gelu", "silu", "softplus")},
-    **{name: getattr(torch, name) for name in EXACT if hasattr(torch, name)},
-    "softmax.exp": torch.exp,
-}
-"""Torch's own function for each function of one number that an operator can replace."""
+
+@cache
+def exact_tensor(name: str) -> Callable[[Tensor], Tensor]:
+    """Torch's own function for a function of one number that an operator can replace."""
+    short = name.rpartition(".")[2]
+    return next(function for function, own in functions().items() if own == short)
+
+
+follow(exact_tensor.cache_clear)
 
 
 class SlowOperatorWarning(UserWarning):
@@ -171,7 +173,7 @@ def apply_operator(operator: Operator, x: Tensor) -> Tensor:
     Raises:
         ConfigError: `x` is not a floating-point tensor.
 
-    >>> from presilicon.operators import piecewise_linear
+    >>> from presilicon.ops import piecewise_linear
     >>> x = torch.tensor([-9.0, 0.5], requires_grad=True)
     >>> apply_operator(piecewise_linear("tanh", -4, 4, 8), x).sum().backward()
     >>> x.grad
@@ -278,7 +280,7 @@ def _backward(ctx: Any, error: Tensor) -> tuple[list[Tensor | None], None]:
     operator = _definitions[ctx.key].operator
     if operator.backward == "straight-through":
         return [error for _ in operands], None
-    if operator.backward == "exact" and operator.replaces not in EXACT_TENSOR:
+    if operator.backward == "exact" and operator.replaces not in exact_functions():
         raise ConfigError(f"{operator.where} has the exact backward pass only where it replaces {operator.replaces}")
     if operator.backward == "exact":
         return [error * _exact_slope(operator.replaces or "", x) for x in operands], None
@@ -389,7 +391,7 @@ def _exact_slope(name: str, x: Tensor) -> Tensor:
     is_recorded = torch.is_grad_enabled() and x.requires_grad
     with torch.enable_grad():
         point = x if is_recorded else x.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(EXACT_TENSOR[name](point).sum(), point, create_graph=is_recorded)
+        (slope,) = torch.autograd.grad(exact_tensor(name)(point).sum(), point, create_graph=is_recorded)
     return slope
 
 

@@ -1,13 +1,12 @@
 """Functions of torch that operators replace, by name."""
 
 from presilicon.base import unknown
-from presilicon.operators.exact import EXACT
-from presilicon.ops import function_names, product_names
+from presilicon.ops.lookup import exact_functions, function_names, product_names
 
 
 def replaceable() -> frozenset[str]:
     """Functions that an operator can replace."""
-    return frozenset([*EXACT, *function_names(), *product_names()])
+    return frozenset([*exact_functions(), *function_names(), *product_names()])
 
 
 def split_pattern(replaces: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
-from presilicon.operators import Operator, load_operator
+from presilicon.ops import Operator, load_operator
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = [
@@ -49,8 +49,8 @@ def test_gradients_of_examples_have_a_cosine_of_one(reference: str, size: int) -
 SCRIPT = """
 import sys, torch
 sys.path.insert(0, {folder!r})
-from presilicon.operators import load_operator
-from presilicon.operators import calls
+from presilicon.ops import load_operator
+from presilicon.ops import calls
 from presilicon.programs.executions import triton_execution
 from presilicon.programs.executions.triton_execution import run_triton
 import test_published_examples as published

@@ -9,7 +9,7 @@ from re import sub
 from types import ModuleType
 
 from presilicon.base import ConfigError, did_you_mean, read_file
-from presilicon.operators.operator import Operator
+from presilicon.ops.custom.operator import Operator
 
 
 def load_operator(reference: str) -> Operator:

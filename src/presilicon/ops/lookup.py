@@ -6,7 +6,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, NamedTuple
 
-from presilicon.base import ConfigError, ExtensionPoint, torch
+from presilicon.base import ConfigError, ExtensionPoint, torch, unknown
 from presilicon.ops.entry import KINDS, Captured, Handling, KindFacts, OpEntry, Statistics, Streaming, Width
 from presilicon.records import Op
 
@@ -89,7 +89,7 @@ def _table() -> _Table:
     return _Table(entries, by_captured, by_function)
 
 
-def entries() -> Iterable[OpEntry]:
+def all_entries() -> Iterable[OpEntry]:
     """All entries."""
     return _table().by_name.values()
 
@@ -104,6 +104,27 @@ def entry_of_function(name: str) -> OpEntry | None:
     return _table().by_function.get(name)
 
 
+def exact_functions() -> dict[str, Callable[[float], float]]:
+    """The functions of one number that an operator can replace inside others, as plain Python.
+
+    `softmax.exp` is the exponential inside softmax; `rsqrt` is also the one inside normalizations.
+    """
+    own = {entry.name: entry.exact for entry in all_entries() if entry.exact is not None}
+    return {**own, "softmax.exp": own["exp"]} if "exp" in own else own
+
+
+def exact(name: str) -> Callable[[float], float]:
+    """The function of one number of that name.
+
+    Raises:
+        ConfigError: there is no such function to replace.
+    """
+    functions = exact_functions()
+    if name not in functions:
+        raise unknown("function to replace", name, functions)
+    return functions[name]
+
+
 def rectifies(function: str) -> bool:
     """Whether a unit that this function of torch leaves at zero for every sample is dead."""
     entry = entry_of_function(function)
@@ -112,7 +133,7 @@ def rectifies(function: str) -> bool:
 
 def entry_of_module(module: type) -> OpEntry | None:
     """The entry that a kind of module is as a whole; None if it has none."""
-    return next((entry for entry in entries() if entry.module is module), None)
+    return next((entry for entry in all_entries() if entry.module is module), None)
 
 
 def function_names(handling: Handling = "vector") -> tuple[str, ...]:
@@ -122,7 +143,7 @@ def function_names(handling: Handling = "vector") -> tuple[str, ...]:
 
 def product_names() -> tuple[str, ...]:
     """Matrix products, and functions that contain some or are losses, which a custom operator can replace."""
-    return tuple(entry.name for entry in entries() if entry.is_product and entry.signature)
+    return tuple(entry.name for entry in all_entries() if entry.is_product and entry.signature)
 
 
 def find(name: str) -> Meeting | None:

@@ -11,7 +11,8 @@ from torch.utils.checkpoint import checkpoint
 
 import operator_library as library
 from presilicon.base import ConfigError
-from presilicon.operators import LanguageError, SlowOperatorWarning, calls, load_operator, operator
+from presilicon.ops import SlowOperatorWarning, calls, load_operator, operator
+from presilicon.programs import LanguageError
 from presilicon.programs.executions import numba_execution, numba_functions
 
 PRODUCTS = [[a * b - (a * b) % 2 for b in range(16)] for a in range(16)]
@@ -128,7 +129,7 @@ BAD = {
 @pytest.mark.parametrize(("what", "body"), BAD.items(), ids=BAD)
 def test_what_is_wrong_with_axes_is_named_with_its_place(tmp_path: Path, what: str, body: str) -> None:
     path = tmp_path / "my_ops.py"
-    path.write_text(f"from presilicon.operators import operator\n\n\n@operator\ndef f({body}\n")
+    path.write_text(f"from presilicon.ops import operator\n\n\n@operator\ndef f({body}\n")
     with pytest.raises(LanguageError) as caught:
         load_operator(f"{path}:f")
     assert what in str(caught.value)

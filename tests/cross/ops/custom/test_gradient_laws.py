@@ -5,13 +5,13 @@ from random import Random
 import pytest
 import torch
 
-from presilicon.operators import load_operator
+from presilicon.ops import load_operator
 from presilicon.programs.executions.numba_execution import run_numba
 from presilicon.programs.executions.torch_execution import run_torch
 from presilicon.programs.program import ERROR
 
 HEAD = """import math
-from presilicon.operators import operator
+from presilicon.ops import operator
 T = (0.5, -1.25, 0.75, 2.0)
 ROOTS = (-0.4, 0.1, 0.9)
 

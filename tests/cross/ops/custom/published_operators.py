@@ -2,7 +2,7 @@
 
 import math
 
-from presilicon.operators import operator
+from presilicon.ops import operator
 
 SLOPES, OFFSETS, ROOTS = (0.1, -0.5, 1.5), (0.0, 0.3, -1.0), (-0.4, 0.1, 0.9)
 
