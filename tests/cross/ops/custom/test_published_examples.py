@@ -10,7 +10,7 @@ from torch.nn.functional import cosine_similarity
 
 from presilicon.ops import Operator, load_operator
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 EXAMPLES = [
     *(f"{ROOT}/examples/approximate_tanh.py:{name}" for name in ("approximate_tanh", "staircase")),
     *(f"{ROOT}/examples/base2_softmax.py:{name}" for name in ("of_base_2", "of_base_e")),

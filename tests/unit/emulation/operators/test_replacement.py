@@ -257,7 +257,7 @@ def test_wrong_operators_are_named() -> None:
 
 
 def test_executions_without_numba_are_torch_s(monkeypatch) -> None:
-    from presilicon.ops import calls as application
+    from presilicon.ops.custom import calls as application
 
     made = table("tanh", -4, 4, 33, "linear")
     x = torch.randn(100, requires_grad=True)
