@@ -47,7 +47,8 @@ def run_formula(steps: RoundedSteps, program: Program, given: Mapping[str, Numbe
     """The result of a program of numbers, element by element.
 
     A value that is used several times is forked, so that its gradients are added by steps. A choice passes the error to
-    the side that was chosen; conditions are exact and have no gradient.
+    the side that was chosen, and none to the other, whatever its derivative is; conditions are exact and have no
+    gradient.
     """
     run = _Run(steps, program, given)
     for instruction in program.instructions:
@@ -85,7 +86,8 @@ class _Run:
     def compute(self, step: ProgramInstruction) -> Number:
         operation, arguments = step.operation, step.arguments
         if operation in _STEPS:
-            return self.steps.step(operation, *(self.use(argument) for argument in arguments))
+            # The side of a choice that was not chosen has no error, and must not get one from a pole there.
+            return self.steps.step(operation, *(self.use(argument) for argument in arguments), keeps_zeros=True)
         if operation in _CONDITIONS:
             return _CONDITIONS[operation](*(self.plain(argument) for argument in arguments))
         match operation:
