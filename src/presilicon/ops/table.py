@@ -31,10 +31,10 @@ class _Table(NamedTuple):
 
 
 def enter(entry: OpEntry) -> OpEntry:
-    """Add an entry to the table, or change what is known of an operator, in this process.
+    """Add an entry to the table, or change what is known of an operator, in this process and workers of its studies.
 
-    A package that is installed registers it under the entry point `presilicon.ops` instead, so that every command and
-    worker finds it.
+    A package that is installed registers it under the entry point `presilicon.ops` instead, so that every command
+    finds it.
     """
     if not isinstance(entry, OpEntry):
         raise ConfigError(f"the op table takes an OpEntry, not {type(entry).__name__}")
