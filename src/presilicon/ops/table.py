@@ -131,10 +131,15 @@ def find(name: str) -> Meeting | None:
     return table.get(name) or table.get(name.strip("_"))
 
 
+_LIBRARY = ("cudnn_enable", "cudnn_enabled")
+"""Arguments by which norms may use a library, which have no meaning for a program."""
+
+
 def arguments_of(
     entry: OpEntry, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a call in the order in which programs take them."""
+    kwargs = {key: value for key, value in kwargs.items() if key not in _LIBRARY}
     if not entry.signature_of_torch or func is not getattr(torch, entry.name, None):
         return args, kwargs
     return (), {**dict(zip(entry.signature_of_torch.split(), args, strict=False)), **kwargs}

@@ -12,6 +12,7 @@ import presilicon as ps
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, RoleFormat, load_design
 from presilicon.emulation import coverage
+from presilicon.emulation.operators.replacement import product_functions
 from presilicon.emulation.training.record import TrainingRecord
 from presilicon.formats import parse
 from presilicon.ops import (
@@ -200,3 +201,13 @@ def test_entries_of_the_users_own_are_part_of_a_training() -> None:
     withdraw("i0e")
     assert codes[0] == codes[2] != codes[1]
     assert record.describe()["code"] == plain, "and of no other"
+
+
+def test_products_that_can_be_replaced_are_those_of_the_table_now() -> None:
+    before = dict(product_functions())
+    enter(OpEntry(name="kron", functions=("kron",), signature="input other", is_product=True))
+    try:
+        assert product_functions()[torch.kron] == "kron"
+    finally:
+        withdraw("kron")
+    assert product_functions() == before

@@ -14,7 +14,7 @@ from presilicon.designs import unmatched_pattern
 from presilicon.emulation.operators.arguments import call_replaced, function_name
 from presilicon.emulation.steps.exact import ExactSteps
 from presilicon.operators import Operator, apply_operator, split_pattern
-from presilicon.ops import OpEntry, arguments_of, entry_named, entry_of_function, functions, product_names
+from presilicon.ops import OpEntry, arguments_of, entry_named, entry_of_function, follow, functions, product_names
 
 
 @cache
@@ -25,6 +25,9 @@ def product_functions() -> Mapping[Callable[..., Any], str]:
         function: name for home in homes for name in product_names() if callable(function := getattr(home, name, None))
     }
     return table | {Tensor.__matmul__: "matmul"}
+
+
+follow(product_functions.cache_clear)
 
 
 class Replacements:
