@@ -29,7 +29,9 @@ def steps_of(entry: OpEntry) -> Callable[..., Any] | None:
     names = operands(formula)
 
     def compute(steps: RoundedSteps, *args: Any, **kwargs: Any) -> Tensor:
-        given = dict(zip(names, args, strict=False)) | kwargs
+        # Operands have names of torch's, which the formula need not have: the first is `input` in all of its functions.
+        named = {names[0] if key == "input" and key not in names else key: value for key, value in kwargs.items()}
+        given = dict(zip(names, args, strict=False)) | named
         if len(args) > len(names) or given.keys() != set(names):
             raise TypeError(f"{entry.name} takes {names}")
         return run_formula(steps, program, given)
@@ -53,7 +55,9 @@ def run_formula(steps: RoundedSteps, program: Program, given: Mapping[str, Numbe
     run = _Run(steps, program, given)
     for instruction in program.instructions:
         run.values.append(run.compute(instruction))
-    return run.tensor(program.outputs[0])
+    out = run.tensor(program.outputs[0])
+    shape = torch.broadcast_shapes(*(value.shape for value in given.values() if isinstance(value, Tensor)))
+    return out if out.shape == shape else out.expand(shape).clone()  # a result that no operand is in
 
 
 class _Run:

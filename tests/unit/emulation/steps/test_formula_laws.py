@@ -5,13 +5,16 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from tests import scaled_bessel
+from torch import nn
 
+import presilicon as ps
+import scaled_bessel
+from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation.steps.formulas import run_formula
 from presilicon.emulation.steps.lines import Line
 from presilicon.emulation.steps.primitives import RoundedSteps
-from presilicon.formats import Key
-from presilicon.ops import compile_formula, operands
+from presilicon.formats import Key, parse
+from presilicon.ops import compile_formula, enter, function, operands, withdraw
 from presilicon.programs import evaluate
 
 
@@ -63,3 +66,41 @@ def test_gradients_are_those_of_the_side_that_was_chosen(formula) -> None:
             right, rel=1e-4, abs=1e-4
         ):  # elsewhere the formula has a corner or a jump
             assert slope == pytest.approx(left, rel=1e-4, abs=1e-4)
+
+
+def always_two(x, y):
+    return 2.0
+
+
+def the_second(x, y):
+    return y
+
+
+def test_a_result_has_the_shape_of_all_operands_together() -> None:
+    x, y = torch.ones(3, 1), torch.zeros(4)
+    for formula, wanted in ((always_two, torch.full((3, 4), 2.0)), (the_second, torch.zeros(3, 4))):
+        line = Line(None, "activation", lambda name: Key(), lambda *args: None, nullcontext)
+        out = run_formula(RoundedSteps(line, line, x), compile_formula(formula), {"x": x, "y": y})
+        assert torch.equal(out, wanted)
+
+
+class Bessel(nn.Module):
+    def __init__(self, named: bool) -> None:
+        super().__init__()
+        self.named = named
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.special.i0e(input=x) if self.named else torch.special.i0e(x)
+
+
+def test_a_formula_is_used_however_its_function_is_called() -> None:
+    rounded = RoleFormat(parse("e4m3"))
+    steps = Numerics(activation=rounded, error=rounded, vector="round-steps")
+    x = torch.linspace(-3, 3, 41)
+    enter(function("i0e", aten="special_i0e", backward="", formula=scaled_bessel.i0e))
+    try:
+        plain, named = (ps.emulate_(Bessel(named), steps)(x) for named in (False, True))
+    finally:
+        withdraw("i0e")
+    assert torch.equal(plain, named)
+    assert not torch.equal(plain, ps.emulate_(Bessel(True), steps)(x))
