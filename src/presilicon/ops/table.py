@@ -38,6 +38,11 @@ def enter(entry: OpEntry) -> OpEntry:
     """
     if not isinstance(entry, OpEntry):
         raise ConfigError(f"the op table takes an OpEntry, not {type(entry).__name__}")
+    known = entry_named(entry.name)
+    if entry.module is not None and known is not None and known.module is None:
+        raise ConfigError(
+            f"{entry.name} is the op table's name of a function; give the op of {entry.module.__name__} another name"
+        )
     _own[entry.name] = entry
     forget()
     return entry
@@ -180,7 +185,7 @@ class OpFacts(NamedTuple):
 def facts_of_op_named(operator: str, kind: Any) -> OpFacts:
     """The facts about the captured operator of that name, as in `aten._softmax.default`, and kind."""
     name = operator.partition(".")[2].partition(".")[0] or operator
-    met = find(name) if operator.startswith("aten.") else _whole(name)
+    met = find(name) if operator.startswith("aten.") else _whole(operator.removeprefix("presilicon."))
     if met is None:
         return OpFacts(name, None, Captured(names=(name,), kind=kind), name.endswith("_backward"), KINDS[kind])
     return OpFacts(name, met.entry, met.captured, met.is_gradient, KINDS[kind])
