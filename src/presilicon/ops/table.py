@@ -6,7 +6,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, NamedTuple
 
-from presilicon.base import ConfigError, ExtensionPoint, torch
+from presilicon.base import ConfigError, ExtensionPoint, torch, unknown
 from presilicon.ops.entry import KINDS, Captured, Handling, KindFacts, OpEntry, Statistics, Streaming, Width
 from presilicon.records import Op
 
@@ -35,9 +35,17 @@ def enter(entry: OpEntry) -> OpEntry:
 
     A package that is installed registers it under the entry point `presilicon.ops` instead, so that every command
     finds it.
+
+    Raises:
+        ConfigError: it is no entry, or one with a kind, names or a module that it cannot have.
     """
     if not isinstance(entry, OpEntry):
         raise ConfigError(f"the op table takes an OpEntry, not {type(entry).__name__}")
+    for captured in (entry.forward, entry.backward):
+        if captured is not None and captured.kind not in KINDS:
+            raise unknown("kind of op", captured.kind, list(KINDS))
+        if captured is not None and isinstance(captured.names, str):
+            raise ConfigError(f"{entry.name}: names are a tuple, as ({captured.names!r},), not {captured.names!r}")
     known = entry_named(entry.name)
     if entry.module is not None and known is not None and known.module is None:
         raise ConfigError(

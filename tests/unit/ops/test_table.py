@@ -16,6 +16,7 @@ from presilicon.emulation.operators.replacement import product_functions
 from presilicon.emulation.training.record import TrainingRecord
 from presilicon.formats import parse
 from presilicon.ops import (
+    Captured,
     OpEntry,
     compile_formula,
     describe_operator,
@@ -211,3 +212,17 @@ def test_products_that_can_be_replaced_are_those_of_the_table_now() -> None:
     finally:
         withdraw("kron")
     assert product_functions() == before
+
+
+@pytest.mark.parametrize(
+    ("captured", "message"),
+    [
+        (Captured(names=("relu",), kind="activation"), 'unknown kind of op "activation"'),
+        (Captured(names="relu", kind="elementwise"), r"names are a tuple, as \('relu',\)"),
+    ],
+)
+def test_an_entry_that_would_hide_others_or_has_no_price_is_refused(captured: Captured, message: str) -> None:
+    for forward, backward in ((captured, None), (None, captured)):
+        with pytest.raises(ConfigError, match=message):
+            enter(OpEntry(name="own", forward=forward, backward=backward))
+    assert find("r") is None
