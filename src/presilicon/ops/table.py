@@ -193,7 +193,8 @@ class OpFacts(NamedTuple):
 def facts_of_op_named(operator: str, kind: Any) -> OpFacts:
     """The facts about the captured operator of that name, as in `aten._softmax.default`, and kind."""
     name = operator.partition(".")[2].partition(".")[0] or operator
-    met = find(name) if operator.startswith("aten.") else _whole(operator.removeprefix("presilicon."))
+    is_own = operator.startswith("presilicon.") or "." not in operator
+    met = _whole(operator.removeprefix("presilicon.")) if is_own else find(name)
     if met is None:
         return OpFacts(name, None, Captured(names=(name,), kind=kind), name.endswith("_backward"), KINDS[kind])
     return OpFacts(name, met.entry, met.captured, met.is_gradient, KINDS[kind])

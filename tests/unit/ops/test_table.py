@@ -226,3 +226,35 @@ def test_an_entry_that_would_hide_others_or_has_no_price_is_refused(captured: Ca
         with pytest.raises(ConfigError, match=message):
             enter(OpEntry(name="own", forward=forward, backward=backward))
     assert find("r") is None
+
+
+@torch.library.custom_op("presilicon_tests::folded", mutates_args=())
+def folded(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@folded.register_fake
+def folded_shape(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+class Folding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        return x + folded(x).detach()
+
+
+def test_an_entry_for_an_operator_of_a_package_holds_for_capture_and_for_prices() -> None:
+    enter(function("folded", "normalization", backward="", results=7, style="samples", statistics="sample"))
+    try:
+        [op] = [op for op in ps.capture(Folding(), torch.empty(2, 4)).ops if "folded" in op.operator]
+        facts = facts_of_op_named(op.operator, op.kind)
+        assert (op.kind, op.flops) == ("normalization", 7 * 8)
+        assert facts.captured is describe_operator(torch.ops.presilicon_tests.folded.default).captured
+        assert (facts.entry, style_of(op)) == (entry_named("folded"), "samples")
+    finally:
+        withdraw("folded")
