@@ -63,6 +63,7 @@ def run_formula(steps: RoundedSteps, program: Program, given: Mapping[str, Numbe
 class _Run:
     def __init__(self, steps: RoundedSteps, program: Program, given: Mapping[str, Number]) -> None:
         self.steps, self.given = steps, given
+        self.device = next(value.device for value in given.values() if isinstance(value, Tensor))
         self.values: list[Number] = []
         self.uses = Counter(argument for step in program.instructions for argument in step.arguments)
         self.uses.update(program.outputs)
@@ -82,10 +83,14 @@ class _Run:
         return value if isinstance(value, Tensor) else self.steps.enter(value)
 
     def plain(self, register: int) -> Tensor:
-        """A value for a use that has no gradient."""
+        """A value for a condition: it has no gradient, and a constant is not rounded."""
         value = self.values[register]
         self.uses[register] -= 1
-        return value.detach() if isinstance(value, Tensor) else self.steps.enter(value)
+        return (
+            value.detach()
+            if isinstance(value, Tensor)
+            else torch.tensor(float(value), dtype=torch.float64, device=self.device)
+        )
 
     def compute(self, step: ProgramInstruction) -> Number:
         operation, arguments = step.operation, step.arguments

@@ -9,6 +9,7 @@ their gradients by `add`.
 
 from collections.abc import Sequence
 from functools import partialmethod
+from math import copysign
 from typing import Any
 
 import torch
@@ -41,7 +42,8 @@ class RoundedSteps:
         """`like` is a tensor with the type and the device of the numbers."""
         self.forward, self.backward = forward, backward
         self._like = like
-        self._numbers: dict[float, Tensor] = {}
+        self._numbers: dict[tuple[float, float], Tensor] = {}
+        """By the number and its sign, as 0.0 equals -0.0."""
 
     def enter(self, x: Number) -> Tensor:
         """A tensor or number in the format of activations; its gradient passes unchanged."""
@@ -51,9 +53,12 @@ class RoundedSteps:
                 return self.forward.enter(x)
             entered: Tensor = _Enter.apply(x, self.forward)
             return entered
-        if x not in self._numbers:
-            self._numbers[x] = self.forward.enter(torch.tensor(float(x), dtype=self._like.dtype).to(self._like.device))
-        return self._numbers[x]
+        key = x, copysign(1.0, x)
+        if key not in self._numbers:
+            self._numbers[key] = self.forward.enter(
+                torch.tensor(float(x), dtype=self._like.dtype).to(self._like.device)
+            )
+        return self._numbers[key]
 
     def step(self, name: str, *operands: Number, halves: bool = False, keeps_zeros: bool = False) -> Tensor:
         """One step; the larger or smaller of two that are equal may pass on half of its gradient to each.

@@ -104,3 +104,25 @@ def test_a_formula_is_used_however_its_function_is_called() -> None:
         withdraw("i0e")
     assert torch.equal(plain, named)
     assert not torch.equal(plain, ps.emulate_(Bessel(True), steps)(x))
+
+
+def below_a_tenth(x):
+    return x if x <= 0.1 else 5.0
+
+
+def minus_zero(x):
+    return -0.0 if x > 0 else x
+
+
+@pytest.mark.parametrize("formula", [below_a_tenth, minus_zero], ids=lambda formula: formula.__name__)
+def test_conditions_compare_with_exact_constants_and_zeros_keep_their_sign(formula) -> None:
+    rounded = RoleFormat(parse("e4m3"))
+    steps = Numerics(activation=rounded, error=rounded, vector="round-steps")
+    x = torch.tensor([-1.0, 0.0, 0.1015625, 2.0])  # e4m3 has no 0.1, and rounds it to the third
+    enter(function("i0e", aten="special_i0e", backward="", formula=formula))
+    try:
+        out = ps.emulate_(Bessel(named=False), steps)(x).tolist()
+    finally:
+        withdraw("i0e")
+    program = compile_formula(formula)
+    assert list(map(str, out)) == [str(evaluate(program, point)[0]) for point in x.tolist()]
