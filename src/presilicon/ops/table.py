@@ -44,8 +44,9 @@ def enter(entry: OpEntry) -> OpEntry:
     for captured in (entry.forward, entry.backward):
         if captured is not None and captured.kind not in KINDS:
             raise unknown("kind of op", captured.kind, list(KINDS))
-        if captured is not None and isinstance(captured.names, str):
-            raise ConfigError(f"{entry.name}: names are a tuple, as ({captured.names!r},), not {captured.names!r}")
+        names: object = () if captured is None else captured.names
+        if not isinstance(names, tuple):
+            raise ConfigError(f"{entry.name}: names are a tuple, as ({names!r},), not {names!r}")
     known = entry_named(entry.name)
     if entry.module is not None and known is not None and known.module is None:
         raise ConfigError(
