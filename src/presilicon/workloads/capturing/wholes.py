@@ -39,9 +39,11 @@ def _recorded(
 ) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         structure: list[Any] = []
+        has_gradients = torch.is_grad_enabled()
 
         def compute() -> list[Any]:
-            leaves, found = pytree.tree_flatten(forward(*args, **kwargs))
+            with torch.set_grad_enabled(has_gradients):  # which tells what the module detaches
+                leaves, found = pytree.tree_flatten(forward(*args, **kwargs))
             structure.append(found)
             return leaves
 
@@ -59,7 +61,11 @@ class _Whole(torch.autograd.Function):
     ) -> tuple[Any, ...]:
         following = next_sequence_number()  # its own node is there; what it computes may make others
         with recorder.paused():
-            results = [torch.empty_like(leaf) if isinstance(leaf, Tensor) else leaf for leaf in compute()]
+            leaves = compute()
+            results = [torch.empty_like(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        detached = [isinstance(leaf, Tensor) and not leaf.requires_grad for leaf in leaves]
+        ctx.mark_non_differentiable(*(result for result, is_cut in zip(results, detached, strict=True) if is_cut))
+        ctx.set_materialize_grads(False)  # a result that nothing reads has no error
         ctx.recorder, ctx.entry = recorder, entry
         ctx.save_for_backward(*tensors)
         with torch.enable_grad():  # with gradients on, capture knows its node

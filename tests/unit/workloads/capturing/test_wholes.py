@@ -196,3 +196,36 @@ def test_a_module_without_a_cost_for_a_pass_is_refused() -> None:
 def test_the_name_of_a_function_is_not_taken_from_it() -> None:
     with pytest.raises(ConfigError, match="layer_norm is the op table's name of a function"):
         enter(module_op("layer_norm", Norm, "normalization"))
+
+
+class Watched(nn.Module):
+    """Has a second output that is detached, as a statistic is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(16))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        out = x * self.gain
+        return out, out.detach().mean()
+
+
+class Watching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.watched = nn.Linear(8, 16), Watched()
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.watched(self.first(x))
+
+
+def test_what_a_module_detaches_stays_detached() -> None:
+    steps = []
+    for is_declared in (False, True):
+        if is_declared:
+            enter(module_op("watched", Watched, "other"))
+        graph = ps.capture(Watching(), torch.empty(4, 8))
+        steps.append([op.name for op in graph.ops if op.layer == ""])
+    withdraw("watched")
+    assert steps[0] == steps[1]
+    assert [op.operator for op in of_layer(graph, "watched")] == ["presilicon.watched", "presilicon.watched_backward"]
