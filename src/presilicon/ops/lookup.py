@@ -31,13 +31,27 @@ class _Table(NamedTuple):
 
 
 def enter(entry: OpEntry) -> OpEntry:
-    """Add an entry to the table, or change what is known of an operator, in this process.
+    """Add an entry to the table, or change what is known of an operator, in this process and workers of its studies.
 
-    A package that is installed registers it under the entry point `presilicon.ops` instead, so that every command and
-    worker finds it.
+    A package that is installed registers it under the entry point `presilicon.ops` instead, so that every command
+    finds it.
+
+    Raises:
+        ConfigError: it is no entry, or one with a kind, names or a module that it cannot have.
     """
     if not isinstance(entry, OpEntry):
         raise ConfigError(f"the op table takes an OpEntry, not {type(entry).__name__}")
+    for captured in (entry.forward, entry.backward):
+        if captured is not None and captured.kind not in KINDS:
+            raise unknown("kind of op", captured.kind, list(KINDS))
+        names: object = () if captured is None else captured.names
+        if not isinstance(names, tuple):
+            raise ConfigError(f"{entry.name}: names are a tuple, as ({names!r},), not {names!r}")
+    known = entry_named(entry.name)
+    if entry.module is not None and known is not None and known.module is None:
+        raise ConfigError(
+            f"{entry.name} is the op table's name of a function; give the op of {entry.module.__name__} another name"
+        )
     _own[entry.name] = entry
     forget()
     return entry
@@ -152,10 +166,15 @@ def find(name: str) -> Meeting | None:
     return table.get(name) or table.get(name.strip("_"))
 
 
+_LIBRARY = ("cudnn_enable", "cudnn_enabled")
+"""Arguments by which norms may use a library, which have no meaning for a program."""
+
+
 def arguments_of(
     entry: OpEntry, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a call in the order in which programs take them."""
+    kwargs = {key: value for key, value in kwargs.items() if key not in _LIBRARY}
     if not entry.signature_of_torch or func is not getattr(torch, entry.name, None):
         return args, kwargs
     return (), {**dict(zip(entry.signature_of_torch.split(), args, strict=False)), **kwargs}
@@ -196,7 +215,8 @@ class OpFacts(NamedTuple):
 def facts_of_op_named(operator: str, kind: Any) -> OpFacts:
     """The facts about the captured operator of that name, as in `aten._softmax.default`, and kind."""
     name = operator.partition(".")[2].partition(".")[0] or operator
-    met = find(name) if operator.startswith("aten.") else _whole(name)
+    is_own = operator.startswith("presilicon.") or "." not in operator
+    met = _whole(operator.removeprefix("presilicon.")) if is_own else find(name)
     if met is None:
         return OpFacts(name, None, Captured(names=(name,), kind=kind), name.endswith("_backward"), KINDS[kind])
     return OpFacts(name, met.entry, met.captured, met.is_gradient, KINDS[kind])

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from presilicon.base import ConfigError, PresiliconError, RunFailedError
 from presilicon.formats import NAMED_FORMATS, NAMED_UNITS, UserFormat
+from presilicon.ops import OpEntry, enter, entered, withdraw
 from presilicon.records import Event
 from presilicon.study.processes import prepare_worker, process_context, starting_workers
 from presilicon.workloads import load_file
@@ -59,43 +60,49 @@ class Engine(Protocol):
 
 
 def registrations(dumps: Callable[[Any], bytes] = pickle.dumps) -> bytes:
-    """The formats and processing units that were registered in this process, for workers; empty if there are none.
+    """The formats, processing units and ops that were registered in this process, for workers; empty if there are none.
 
     Raises:
         ConfigError: their functions cannot be sent to another process.
     """
     formats = {name: fmt for name, fmt in NAMED_FORMATS.items() if isinstance(fmt, UserFormat)}
-    if not formats and not NAMED_UNITS:
+    if not formats and not NAMED_UNITS and not entered():
         return b""
     try:
-        return dumps((formats, dict(NAMED_UNITS)))
+        return dumps((formats, dict(NAMED_UNITS), entered()))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ConfigError(
-            f"registered formats and units cannot be sent to workers ({error}): define their functions at the top "
+            f"registered formats, units and ops cannot be sent to workers ({error}): define their functions at the top "
             "level of a file, or give jobs=1"
         ) from None
 
 
 _registered = b""
+_ops: tuple[OpEntry, ...] = ()
+"""Entries of the op table that the process that sends tasks has added."""
 
 
 def _register(registered: bytes) -> None:
-    global _registered
-    if registered != _registered:
-        formats, units = pickle.loads(registered)
-        NAMED_FORMATS.update(formats)
-        NAMED_UNITS.update(units)
-        _registered = registered
+    global _registered, _ops
+    if registered == _registered:
+        return
+    formats, units, ops = pickle.loads(registered) if registered else ({}, {}, ())
+    NAMED_FORMATS.update(formats)
+    NAMED_UNITS.update(units)
+    for entry in _ops:
+        withdraw(entry.name)
+    for entry in ops:
+        enter(entry)
+    _registered, _ops = registered, ops
 
 
 def attempt(function: Callable[[Any], Any], task: Any, registered: bytes = b"") -> tuple[Any, PresiliconError | None]:
     """The result of a task, or the error that its user can act on.
 
-    `registered` are the formats and units of the process that sent the task.
+    `registered` are the formats, units and ops of the process that sent the task.
     """
     try:
-        if registered:
-            _register(registered)
+        _register(registered)
         return function(task), None
     except PresiliconError as error:
         return None, error

@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
-from presilicon.base import RunFailedError, cache_directory, content_of, write_atomically
+from presilicon.base import RunFailedError, cache_directory, content_of, extensions_named_in, write_atomically
+from presilicon.ops import entered
 from presilicon.records import StepGraph
 from presilicon.workloads.workload import Workload
 
-_ROOMS = ("base", "records", "workloads")
+_ROOMS = ("base", "records", "ops", "workloads")
 """The rooms whose source decides what is captured."""
 _PACKAGES = ("torch", "transformers", "msgspec")
 
@@ -21,7 +22,8 @@ _PACKAGES = ("torch", "transformers", "msgspec")
 def step_graph(workload: Workload, batch_size: int | None = None) -> StepGraph:
     """`capture_workload`, without torch if the same step of a workload of the package was captured before.
 
-    A workload of the user's own is captured each time, because what its code depends on is not known.
+    A workload of the user's own is captured each time, because what its code depends on is not known, and so is every
+    workload while the program has entries of its own in the op table.
     """
     name = _name(workload, batch_size)
     kept = None if name is None else _read(name)
@@ -55,9 +57,10 @@ def _write(name: str, graph: StepGraph) -> None:
 def _name(workload: Workload, batch_size: int | None) -> str | None:
     """The hash of everything that the captured step depends on; None if it cannot be known."""
     contents = [content_of(getattr(workload, part)) for part in ("model", "loss", "optimizer", "example", "data")]
-    if any(content.unknown or content.modules for content in contents):
+    if entered() or any(content.unknown or content.modules for content in contents):
         return None
-    facts = [workload.name, workload.accumulate, batch_size or workload.batch_size, *_origins()]
+    facts: list[Any] = [workload.name, workload.accumulate, batch_size or workload.batch_size, *_origins()]
+    facts.append(extensions_named_in(""))  # packages that change the op table
     facts += [content.digest for content in contents]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 

@@ -9,8 +9,10 @@ import torch
 from torch import nn
 
 from oracles.aten_devices import Judged, differences
+from presilicon.ops import entry_named
 from presilicon.scheduling.runtime.opencl.boards import Board, kernel_source
 from presilicon.scheduling.runtime.opencl.device import OpenCLDevice
+from presilicon.scheduling.runtime.opencl.printing import print_kernel
 from presilicon.scheduling.runtime.opencl.tuning import TUNED_OPS, Config, Worker, attempt, shipped, space
 
 pytestmark = pytest.mark.usefixtures("opencl")
@@ -274,7 +276,10 @@ def test_the_comparison_can_fail(device: OpenCLDevice) -> None:
     """A kernel with another constant, a wrong operand and a wrong shape are noticed."""
     x = torch.linspace(-1, 1, 401)
     assert not differences(device, aten.relu.default, (x,))
-    source, kernel = kernel_source("formulas", "map_relu_x"), "map_relu_x"
+    entry = entry_named("relu")
+    assert entry is not None
+    kernel = "map_" + print_kernel("relu_x", entry.forward.formula, "x")
+    source = kernel_source("formulas", kernel)
     assert "0.0f;" in source
     board: Board = device.board
     key = "formulas", kernel, ""

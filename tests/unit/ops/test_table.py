@@ -12,9 +12,11 @@ import presilicon as ps
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, RoleFormat, load_design
 from presilicon.emulation import coverage
+from presilicon.emulation.operators.replacement import product_functions
 from presilicon.emulation.training.record import TrainingRecord
 from presilicon.formats import parse
 from presilicon.ops import (
+    Captured,
     OpEntry,
     all_entries,
     compile_formula,
@@ -200,3 +202,59 @@ def test_entries_of_the_users_own_are_part_of_a_training() -> None:
     withdraw("i0e")
     assert codes[0] == codes[2] != codes[1]
     assert record.describe()["code"] == plain, "and of no other"
+
+
+def test_products_that_can_be_replaced_are_those_of_the_table_now() -> None:
+    before = dict(product_functions())
+    enter(OpEntry(name="kron", functions=("kron",), signature="input other", is_product=True))
+    try:
+        assert product_functions()[torch.kron] == "kron"
+    finally:
+        withdraw("kron")
+    assert product_functions() == before
+
+
+@pytest.mark.parametrize(
+    ("captured", "message"),
+    [
+        (Captured(names=("relu",), kind="activation"), 'unknown kind of op "activation"'),
+        (Captured(names="relu", kind="elementwise"), r"names are a tuple, as \('relu',\)"),
+    ],
+)
+def test_an_entry_that_would_hide_others_or_has_no_price_is_refused(captured: Captured, message: str) -> None:
+    for forward, backward in ((captured, None), (None, captured)):
+        with pytest.raises(ConfigError, match=message):
+            enter(OpEntry(name="own", forward=forward, backward=backward))
+    assert find("r") is None
+
+
+@torch.library.custom_op("presilicon_tests::folded", mutates_args=())
+def folded(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@folded.register_fake
+def folded_shape(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+class Folding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        return x + folded(x).detach()
+
+
+def test_an_entry_for_an_operator_of_a_package_holds_for_capture_and_for_prices() -> None:
+    enter(function("folded", "normalization", backward="", results=7, style="samples", statistics="sample"))
+    try:
+        [op] = [op for op in ps.capture(Folding(), torch.empty(2, 4)).ops if "folded" in op.operator]
+        facts = facts_of_op_named(op.operator, op.kind)
+        assert (op.kind, op.flops) == ("normalization", 7 * 8)
+        assert facts.captured is describe_operator(torch.ops.presilicon_tests.folded.default).captured
+        assert (facts.entry, style_of(op)) == (entry_named("folded"), "samples")
+    finally:
+        withdraw("folded")

@@ -7,7 +7,8 @@ import pytest
 
 from presilicon.base import ConfigError
 from presilicon.formats import NAMED_FORMATS, NAMED_UNITS, ProcessingUnit, UserFormat
-from presilicon.study.engine import LocalEngine, registrations
+from presilicon.ops import enter, withdraw
+from presilicon.study.engine import LocalEngine, attempt, registrations
 
 
 @pytest.fixture
@@ -38,6 +39,33 @@ def test_workers_know_what_was_registered_here(register, tmp_path, monkeypatch):
     register(travelling.as_float)
     outcomes = list(LocalEngine(2).run(travelling.names, [1, 2], trains=False))
     assert [(outcome.result, outcome.error) for outcome in outcomes] == [(("travels8", 4), "")] * 2
+
+
+def test_entries_of_the_op_table_are_known_in_workers(tmp_path, monkeypatch):
+    (tmp_path / "bessel.py").write_text(
+        textwrap.dedent("""
+            from presilicon.ops import entry_named, function
+
+            def one_more(x):
+                return x + 1
+
+            ENTRY = function("i0e", backward="", formula=one_more, results=12)
+
+            def results(task):
+                entry = entry_named("i0e")
+                return None if entry is None else (entry.forward.results, entry.forward.formula.__name__)
+        """)
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    bessel = importlib.import_module("bessel")
+    enter(bessel.ENTRY)
+    try:
+        outcomes = list(LocalEngine(2).run(bessel.results, [1, 2], trains=False))
+        assert [outcome.result for outcome in outcomes] == [(12, "one_more")] * 2
+        sent = registrations()
+    finally:
+        withdraw("i0e")
+    assert [attempt(bessel.results, 1, each)[0] for each in (b"", sent, b"")] == [None, (12, "one_more"), None]
 
 
 def test_what_cannot_be_sent_to_workers_is_refused(register):

@@ -20,6 +20,7 @@ from presilicon.ops import (
     arguments_of,
     entry_named,
     entry_of_function,
+    follow,
     functions,
     product_names,
     split_pattern,
@@ -34,6 +35,9 @@ def product_functions() -> Mapping[Callable[..., Any], str]:
         function: name for home in homes for name in product_names() if callable(function := getattr(home, name, None))
     }
     return table | {Tensor.__matmul__: "matmul"}
+
+
+follow(product_functions.cache_clear)
 
 
 class Replacements:

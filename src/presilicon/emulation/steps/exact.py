@@ -2,6 +2,7 @@
 
 # ruff: noqa: D102 - a method without a docstring is the step of its name
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -66,6 +67,8 @@ class ExactSteps:
     def inside(self, name: str, x: Tensor) -> Tensor:
         own = self._replaced.get(name)
         result: Tensor = getattr(torch, name.rpartition(".")[2])(x) if own is None else own(x)
+        if name == "softmax.exp":  # a score may be finite and overflow as it is shifted, as masks in float16 do
+            result = result.masked_fill(x == -math.inf, 0.0)
         return result
 
     def fork(self, x: Tensor) -> tuple[Tensor, Tensor]:

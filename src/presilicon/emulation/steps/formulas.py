@@ -29,7 +29,9 @@ def steps_of(entry: OpEntry) -> Callable[..., Any] | None:
     names = operands(formula)
 
     def compute(steps: RoundedSteps, *args: Any, **kwargs: Any) -> Tensor:
-        given = dict(zip(names, args, strict=False)) | kwargs
+        # Operands have names of torch's, which the formula need not have: the first is `input` in all of its functions.
+        named = {names[0] if key == "input" and key not in names else key: value for key, value in kwargs.items()}
+        given = dict(zip(names, args, strict=False)) | named
         if len(args) > len(names) or given.keys() != set(names):
             raise TypeError(f"{entry.name} takes {names}")
         return run_formula(steps, program, given)
@@ -47,17 +49,21 @@ def run_formula(steps: RoundedSteps, program: Program, given: Mapping[str, Numbe
     """The result of a program of numbers, element by element.
 
     A value that is used several times is forked, so that its gradients are added by steps. A choice passes the error to
-    the side that was chosen; conditions are exact and have no gradient.
+    the side that was chosen, and none to the other, whatever its derivative is; conditions are exact and have no
+    gradient.
     """
     run = _Run(steps, program, given)
     for instruction in program.instructions:
         run.values.append(run.compute(instruction))
-    return run.tensor(program.outputs[0])
+    out = run.tensor(program.outputs[0])
+    shape = torch.broadcast_shapes(*(value.shape for value in given.values() if isinstance(value, Tensor)))
+    return out if out.shape == shape else out.expand(shape).clone()  # a result that no operand is in
 
 
 class _Run:
     def __init__(self, steps: RoundedSteps, program: Program, given: Mapping[str, Number]) -> None:
         self.steps, self.given = steps, given
+        self.device = next(value.device for value in given.values() if isinstance(value, Tensor))
         self.values: list[Number] = []
         self.uses = Counter(argument for step in program.instructions for argument in step.arguments)
         self.uses.update(program.outputs)
@@ -77,15 +83,20 @@ class _Run:
         return value if isinstance(value, Tensor) else self.steps.enter(value)
 
     def plain(self, register: int) -> Tensor:
-        """A value for a use that has no gradient."""
+        """A value for a condition: it has no gradient, and a constant is not rounded."""
         value = self.values[register]
         self.uses[register] -= 1
-        return value.detach() if isinstance(value, Tensor) else self.steps.enter(value)
+        return (
+            value.detach()
+            if isinstance(value, Tensor)
+            else torch.tensor(float(value), dtype=torch.float64, device=self.device)
+        )
 
     def compute(self, step: ProgramInstruction) -> Number:
         operation, arguments = step.operation, step.arguments
         if operation in _STEPS:
-            return self.steps.step(operation, *(self.use(argument) for argument in arguments))
+            # The side of a choice that was not chosen has no error, and must not get one from a pole there.
+            return self.steps.step(operation, *(self.use(argument) for argument in arguments), keeps_zeros=True)
         if operation in _CONDITIONS:
             return _CONDITIONS[operation](*(self.plain(argument) for argument in arguments))
         match operation:

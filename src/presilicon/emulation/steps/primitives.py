@@ -9,6 +9,7 @@ their gradients by `add`.
 
 from collections.abc import Sequence
 from functools import partialmethod
+from math import copysign
 from typing import Any
 
 import torch
@@ -41,7 +42,8 @@ class RoundedSteps:
         """`like` is a tensor with the type and the device of the numbers."""
         self.forward, self.backward = forward, backward
         self._like = like
-        self._numbers: dict[float, Tensor] = {}
+        self._numbers: dict[tuple[float, float], Tensor] = {}
+        """By the number and its sign, as 0.0 equals -0.0."""
 
     def enter(self, x: Number) -> Tensor:
         """A tensor or number in the format of activations; its gradient passes unchanged."""
@@ -51,16 +53,22 @@ class RoundedSteps:
                 return self.forward.enter(x)
             entered: Tensor = _Enter.apply(x, self.forward)
             return entered
-        if x not in self._numbers:
-            self._numbers[x] = self.forward.enter(torch.tensor(float(x), dtype=self._like.dtype).to(self._like.device))
-        return self._numbers[x]
+        key = x, copysign(1.0, x)
+        if key not in self._numbers:
+            self._numbers[key] = self.forward.enter(
+                torch.tensor(float(x), dtype=self._like.dtype).to(self._like.device)
+            )
+        return self._numbers[key]
 
-    def step(self, name: str, *operands: Number, halves: bool = False) -> Tensor:
-        """One step; the larger or smaller of two that are equal may pass on half of its gradient to each."""
+    def step(self, name: str, *operands: Number, halves: bool = False, keeps_zeros: bool = False) -> Tensor:
+        """One step; the larger or smaller of two that are equal may pass on half of its gradient to each.
+
+        With `keeps_zeros` an error of 0 gives gradients of 0, even where the derivative is infinite.
+        """
         tensors = [x if isinstance(x, Tensor) else self.enter(x) for x in operands]
         if not torch.is_grad_enabled():
             return self.forward.compute(name, *tensors)
-        out: Tensor = _Step.apply(self, name, halves, *tensors)
+        out: Tensor = _Step.apply(self, name, halves, keeps_zeros, *tensors)
         return out
 
     add = partialmethod(step, "add")
@@ -144,9 +152,12 @@ class _Enter(Function):
 
 class _Step(Function):
     @staticmethod
-    def forward(ctx: Any, steps: "RoundedSteps", name: str, halves: bool, *operands: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, steps: "RoundedSteps", name: str, halves: bool, keeps_zeros: bool, *operands: Tensor
+    ) -> Tensor:
         out = steps.forward.compute(name, *operands)
         ctx.steps, ctx.name, ctx.shapes = steps, name, [operand.shape for operand in operands]
+        ctx.keeps_zeros = keeps_zeros
         # Only what the gradients read, so that a later op may change the result in place where torch's own may.
         saved: tuple[Tensor, ...] = ()
         if name in ("maximum", "minimum"):
@@ -165,11 +176,13 @@ class _Step(Function):
     def backward(ctx: Any, error: Tensor) -> tuple[Any, ...]:
         line: Line = ctx.steps.backward
         saved = ctx.saved_tensors  # read once, because activation checkpointing recomputes at every read
-        gradients = [
-            _fit(line, _gradient(line, ctx.name, position, error, saved), shape) if needed else None
-            for position, (shape, needed) in enumerate(zip(ctx.shapes, ctx.needs_input_grad[3:], strict=True))
-        ]
-        return None, None, None, *gradients
+        gradients: list[Tensor | None] = []
+        for position, (shape, needed) in enumerate(zip(ctx.shapes, ctx.needs_input_grad[4:], strict=True)):
+            gradient = _gradient(line, ctx.name, position, error, saved) if needed else None
+            if gradient is not None and ctx.keeps_zeros:
+                gradient = gradient.masked_fill(error == 0, 0.0)
+            gradients.append(None if gradient is None else _fit(line, gradient, shape))
+        return None, None, None, None, *gradients
 
 
 def _gradient(line: Line, name: str, position: int, error: Tensor, saved: tuple[Tensor, ...]) -> Tensor:

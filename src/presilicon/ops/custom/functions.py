@@ -1,7 +1,7 @@
 """Functions of torch that operators replace, by name."""
 
-from presilicon.base import unknown
-from presilicon.ops.lookup import exact_functions, function_names, product_names
+from presilicon.base import ConfigError, unknown
+from presilicon.ops.lookup import entry_of_function, exact_functions, function_names, product_names
 
 
 def replaceable() -> frozenset[str]:
@@ -27,9 +27,12 @@ def check_function(replaces: str) -> str:
     """The function's name in what an operator replaces.
 
     Raises:
-        ConfigError: there is no such function to replace.
+        ConfigError: there is no such function to replace, or it is another one with its arguments exchanged.
     """
     name = split_pattern(replaces)[1]
+    entry = entry_of_function(name)
+    if entry is not None and entry.swaps:
+        raise ConfigError(f"{name} is {entry.swaps} with its arguments exchanged; an operator replaces {entry.swaps}")
     allowed = replaceable()
     if name not in allowed:
         raise unknown("function to replace", name, sorted(allowed))

@@ -12,7 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.base import ConfigError
-from presilicon.ops import Captured, OperatorFacts, OpPart, count_flops, describe_operator, ops_of_call
+from presilicon.ops import Captured, OpEntry, OperatorFacts, OpPart, count_flops, describe_operator, ops_of_call
 from presilicon.records import Role, Stage
 from presilicon.workloads.capturing.access import Accesses
 from presilicon.workloads.capturing.calls import Record, RecordedCall, View
@@ -155,20 +155,25 @@ class CallRecorder(TorchDispatchMode):
 
     def note_whole(
         self,
-        name: str,
-        captured: Captured,
+        entry: OpEntry,
         reads: list[Tensor],
         writes: list[Tensor],
+        *,
+        is_gradient: bool = False,
         following: int | None = None,
     ) -> None:
         """Record a pass of a module that is one operator; `following` is the number after that of its node."""
-        if not self.recording:
+        captured = entry.backward if is_gradient else entry.forward
+        if not self.recording or captured is None:
             return
-        if self.stage == "forward":
+        name = f"{entry.name}_backward" if is_gradient else entry.name
+        # A forward pass inside of the backward pass recomputes activations.
+        stage: Stage = self.stage if is_gradient or self.stage != "backward" else "forward"
+        if stage == "forward":
             self._note_origins(name, reads, writes, following)
         shapes = [[tuple(tensor.shape) for tensor in tensors] for tensors in (reads, writes)]
         part = OpPart(name, captured.kind, count_flops(captured, *shapes))
-        self._append(f"presilicon.{name}", captured, part, self.stage, reads, writes, following)
+        self._append(f"presilicon.{name}", captured, part, stage, reads, writes, following)
 
     def _append(
         self, operator: str, captured: Captured, part: OpPart, stage: Stage, reads: Iterable[Tensor],

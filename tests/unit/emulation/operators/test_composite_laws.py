@@ -86,6 +86,30 @@ def test_the_parts_compute_the_whole(name: str) -> None:
             torch.testing.assert_close(ours, theirs, rtol=1e-9 if exact else 1e-5, atol=1e-11 if exact else 1e-6)
 
 
+NORMS = {
+    torch.layer_norm: {"normalized_shape": (8,), "weight": LAST, "bias": LAST + 1, "eps": 0.25, "cudnn_enable": False},
+    torch.rms_norm: {"normalized_shape": (8,), "weight": LAST, "eps": 0.25},
+    torch.group_norm: {"num_groups": 2, "weight": SCALE, "bias": SHIFT, "eps": 0.25, "cudnn_enabled": False},
+    torch.batch_norm: {
+        "weight": SCALE, "bias": SHIFT, "running_mean": None, "running_var": None, "training": True, "momentum": 0.1,
+        "eps": 0.25, "cudnn_enabled": False,
+    },
+    torch.instance_norm: {
+        "weight": SCALE, "bias": SHIFT, "running_mean": None, "running_var": None, "use_input_stats": True,
+        "momentum": 0.1, "eps": 0.25, "cudnn_enabled": False,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("func", NORMS, ids=lambda func: func.__name__)
+def test_any_number_of_arguments_may_be_given_by_name(func) -> None:
+    x, arguments = torch.randn(SHAPE, dtype=torch.float64), NORMS[func]
+    ours = composed(func.__name__, func)
+    for count in range(len(arguments) + 1):
+        args, named = tuple(arguments.values())[:count], dict(list(arguments.items())[count:])
+        torch.testing.assert_close(ours(x, *args, **named), func(x, *args, **named), rtol=1e-9, atol=1e-11)
+
+
 @pytest.mark.parametrize("momentum", [0.1, 0.75])
 @pytest.mark.parametrize("name", ["batch_norm", "instance_norm"])
 def test_running_averages_are_torchs(name: str, momentum: float) -> None:
@@ -117,6 +141,15 @@ def test_masked_scores_have_no_weight_whatever_the_operator_returns() -> None:
     out = around("softmax", functional.softmax, torch.ones_like)(x, 1)
     allowed = (x > -math.inf).float()
     torch.testing.assert_close(out, allowed / allowed.sum(1, keepdim=True))
+
+
+@pytest.mark.parametrize("func", [functional.softmax, functional.log_softmax], ids=lambda func: func.__name__)
+def test_scores_that_overflow_as_they_are_shifted_have_no_weight_either(func) -> None:
+    x = torch.tensor([[20.0, 10.0, 0.0, 0.0]], dtype=torch.float16)
+    x[:, 2:] = torch.finfo(torch.float16).min
+    ours = around(func.__name__, func, lambda shifted: shifted.exp().clamp(min=0.01))(x, 1)
+    theirs = around(func.__name__, func, lambda shifted: shifted.exp().clamp(min=0.01))(x[:, :2], 1)
+    assert torch.equal(ours[:, :2], theirs)
 
 
 @pytest.mark.filterwarnings("ignore:Implicit dimension choice")

@@ -287,3 +287,13 @@ def test_a_softmax_operator_takes_torch_s_axis_where_none_is_named(shape) -> Non
         expected = Softmax()(x)
         found = ps.emulate_(Softmax(), Numerics(), operators=[library.softmax])(x)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", ["rsub", "__rsub__", "__radd__", "__rtruediv__"])
+def test_a_function_with_its_arguments_exchanged_is_not_replaced_by_itself(name: str) -> None:
+    """An operator for it would compute the function that it exchanges, with the operands the wrong way round."""
+    with pytest.raises(ConfigError, match=f"{name} is (sub|add|div) with its arguments exchanged"):
+
+        @operator(name)
+        def other(a, b):
+            return b - a

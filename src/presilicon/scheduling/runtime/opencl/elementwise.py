@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from presilicon.base import torch
 from presilicon.ops import compile_formula, find, formula_of, operands
 from presilicon.scheduling.runtime.devices import DeviceTensor, contiguous_strides
-from presilicon.scheduling.runtime.opencl.printing import is_printable, print_formula, printed
+from presilicon.scheduling.runtime.opencl.printing import is_printable, print_kernel
 
 if TYPE_CHECKING:
     from presilicon.scheduling.runtime.opencl.device import OpenCLDevice
@@ -194,11 +194,7 @@ def _formula_kernel(name: str, pattern: str, option: str = "") -> str:
     assert met is not None
     formula = formula_of(met.captured, option)
     assert formula is not None
-    kernel = f"{name.strip('_')}{'_' * bool(option)}{option}_{pattern}"
-    if kernel not in printed:
-        slots = dict(zip(operands(formula), pattern, strict=True))
-        printed[kernel] = print_formula(kernel, compile_formula(formula), slots)
-    return f"formulas:{kernel}"
+    return f"formulas:{print_kernel('_'.join(filter(None, (name.strip('_'), option, pattern))), formula, pattern)}"
 
 
 def by_formula(name: str) -> tuple[Any, Any] | None:
@@ -206,7 +202,9 @@ def by_formula(name: str) -> tuple[Any, Any] | None:
     met = find(name)
     if met is None or met.captured.formula is None:
         return None
-    schema = getattr(torch.ops.aten, name).default._schema
+    packet = getattr(torch.ops.aten, name)
+    overload = next((known for known in ("default", "Tensor") if known in packet.overloads()), packet.overloads()[0])
+    schema = getattr(packet, overload)._schema
 
     def form(*args: Any, **kwargs: Any) -> tuple[str, tuple[Any, ...], list[Any]] | None:
         given = {argument.name: argument.default_value for argument in schema.arguments}

@@ -1,8 +1,11 @@
 """Formulas of the op table as OpenCL C: an element-wise kernel for each."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any
 
-from presilicon.ops import follow
+from presilicon.ops import compile_formula, operands
 from presilicon.programs import Program, ProgramInstruction
 
 _INFIX = {
@@ -16,12 +19,21 @@ _CALLS = {
 """Functions of OpenCL, and with a trailing underscore those of `functions.cl`, which vectorize."""
 _TYPES = {"number": "float", "integer": "long", "condition": "int"}
 
-
 printed: dict[str, str] = {}
 """The text of each kernel that was printed, by its name."""
 
 
-follow(printed.clear)
+@lru_cache(maxsize=1024)
+def print_kernel(name: str, formula: Callable[..., Any], pattern: str) -> str:
+    """Print the kernel of an operator's formula, whose operands come from the slots of `pattern`; returns its name.
+
+    The name has a digest of the text: boards keep kernels by name, and an operator may get another formula.
+    """
+    program, slots = compile_formula(formula), dict(zip(operands(formula), pattern, strict=True))
+    digest = sha256(print_formula(name, program, slots).encode()).hexdigest()[:8]
+    kernel = f"{name}_{digest}"
+    printed[kernel] = print_formula(kernel, program, slots)
+    return kernel
 
 
 def is_printable(program: Program) -> bool:
@@ -36,12 +48,12 @@ def print_formula(name: str, program: Program, slots: Mapping[str, str]) -> str:
     lines: list[str] = []
     tables: list[str] = []
     for position, step in enumerate(program.instructions):
-        if step.operation in ("size", "axis", "truth") and step.operation != "truth":
+        if step.operation in ("size", "axis"):
             continue
         if step.operation == "lookup":
             numbers = ", ".join(map(_number, step.table))
             tables.append(f"__constant float {name}_{position}[] = {{{numbers}}};")
-        text = _expression(name, position, step, slots)
+        text = _expression(name, position, step, slots, program.kinds[position])
         lines.append(f"    {_TYPES[program.kinds[position]]} r{position} = {text};")
     body = "\n".join(lines)
     head = f"__attribute__((always_inline)) inline float {name}_(float x, float y, float z, float s, float t) {{"
@@ -49,7 +61,7 @@ def print_formula(name: str, program: Program, slots: Mapping[str, str]) -> str:
     return "\n".join([*tables, head, body, tail, f"FLOAT({name}, {name}_(x, y, z, s, t))", ""])
 
 
-def _expression(name: str, position: int, step: ProgramInstruction, slots: Mapping[str, str]) -> str:
+def _expression(name: str, position: int, step: ProgramInstruction, slots: Mapping[str, str], kind: str) -> str:
     registers = [f"r{argument}" for argument in step.arguments]
     match step.operation:
         case "read":
@@ -77,8 +89,10 @@ def _expression(name: str, position: int, step: ProgramInstruction, slots: Mappi
             )
         case operation if operation in _INFIX:
             return f"{registers[0]} {_INFIX[operation]} {registers[1]}"
-        case operation:
-            return f"{_CALLS[operation]}({registers[0]})"
+        case "abs" if kind == "integer":
+            return f"(long)abs({registers[0]})"
+        case operation:  # of a float: those of OpenCL are overloaded
+            return f"{_CALLS[operation]}((float){registers[0]})"
 
 
 def _number(value: float) -> str:
