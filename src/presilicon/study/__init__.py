@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from presilicon.study.join.evaluation import Evaluated, Study, carry_out, compare, evaluate
     from presilicon.study.operand_energy import OperandEnergy, operand_energies
     from presilicon.study.replaying import Replay, ReplayPoint, replay
+    from presilicon.study.runner import SweepProgress
     from presilicon.study.scheduling import (
         MODELS,
         SIZINGS,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     )
     from presilicon.study.search.file import StudyFile, read_study, with_any_processor, with_sensitivity
     from presilicon.study.search.sweep import SweepOptions, carry_out_sweep, read_study_of, sweep
-    from presilicon.study.search.work import SweepProgress
 
 __getattr__ = deferred(__name__)
 

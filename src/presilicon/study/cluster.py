@@ -1,4 +1,4 @@
-"""The workers of a Dask cluster as an engine: a scheduler by its address, results on a file system that all share."""
+"""The workers of a Dask cluster: a scheduler by its address, results on a file system that all share."""
 
 import re
 import secrets
@@ -11,7 +11,7 @@ from typing import Any
 
 from presilicon.base import ConfigError, MissingToolError, RunFailedError, describe_processor, meaning
 from presilicon.runs import versions
-from presilicon.study.engine import Outcome, attempt, registrations
+from presilicon.study.pool import TaskOutcome, attempt, registrations
 
 TIMEOUT_S = 10
 LOOK_S = 5.0
@@ -38,7 +38,7 @@ def _no_answer(address: str, error: Exception) -> ConfigError:
     return ConfigError(f'--on {address}: no Dask scheduler answers there ({text}); start one with "dask scheduler"')
 
 
-class DaskEngine:
+class DaskPool:
     """Runs tasks on the workers of a scheduler; one whose worker dies runs again on another.
 
     Checked before the first task: the scheduler answers, it has workers, they have the same versions of the packages
@@ -129,8 +129,8 @@ class DaskEngine:
                 "all of them share"
             )
 
-    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any], *, trains: bool = True) -> Iterator[Outcome]:
-        """Outcomes as tasks finish; the scheduler gives those of a worker that died to another."""
+    def run(self, function: Callable[..., Any], tasks: Sequence[Any], **_: Any) -> Iterator[TaskOutcome]:
+        """Outcomes as tasks finish; the scheduler gives those of a worker that died to another. Events stay there."""
         import cloudpickle  # type: ignore[import-untyped]
         from distributed import CancelledError, KilledWorker, as_completed
 
@@ -143,13 +143,13 @@ class DaskEngine:
         threading.Thread(target=self._watch, args=(has_ended,), daemon=True).start()
         try:
             for future in as_completed(futures, loop=self._client.loop):
-                task = tasks[futures[future]]
+                number = futures[future]
                 try:
-                    yield Outcome(task, *future.result())
+                    result, failure = future.result()
+                    yield TaskOutcome(number, tasks[number], result, failure)
                 except KilledWorker:
-                    yield Outcome(
-                        task, failure=RunFailedError("its workers died (out of memory, perhaps)"), is_lost=True
-                    )
+                    failure = RunFailedError("its workers died (out of memory, perhaps)")
+                    yield TaskOutcome(number, tasks[number], failure=failure, is_lost=True)
                 except CancelledError:
                     raise RunFailedError(
                         "the Dask scheduler went away; the same command continues when it is back"

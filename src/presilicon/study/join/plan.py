@@ -13,9 +13,9 @@ from presilicon.base import ConfigError, MissingToolError, content_of, extension
 from presilicon.designs import Design
 from presilicon.records import ForeignTimes
 from presilicon.study.join.fairness import check_start
-from presilicon.study.join.options import EvaluateOptions, shared_fields
 from presilicon.study.join.prices import with_methods
 from presilicon.study.join.request import EvaluateRequest
+from presilicon.study.options import EvaluateOptions, shared_fields
 from presilicon.workloads import Workload, load_workload, workload_names
 
 Times = ForeignTimes | Path | str

@@ -69,7 +69,7 @@ class Candidate(NamedTuple):
     """Points that train bit for bit alike and cost more per sample, the cheapest first."""
 
 
-class Choice:
+class DesignChoice:
     """A choice while it is made."""
 
     def __init__(self, work: "SweepWork", choosing: Choosing, training: Training) -> None:
@@ -77,15 +77,11 @@ class Choice:
         self.training = replace(training, stop_hopeless=True)
         self.cost = _COST[choosing.by]
         self.limits = work.study.limits
-        known = (event for event in work.run.log.read() if isinstance(event, DecisionEvent))
-        self._decided = {(event.point, event.decision) for event in known}
 
     def decide(self, point: Point | PointRecord, decision: Decision, reason: str) -> None:
         """Record a decision, once."""
-        if (point.key, decision) not in self._decided:
-            event = DecisionEvent(point=point.key, number=point.number, decision=decision, reason=reason)
-            self._decided.add((point.key, decision))
-            self.work.run.record(event)
+        event = DecisionEvent(point=point.key, number=point.number, decision=decision, reason=reason)
+        self.work.runner.record(event)
 
     def choose(self, points: Sequence[Point]) -> Recommendation:
         """The recommended design.

@@ -19,7 +19,7 @@ from presilicon.base import (
     unknown,
 )
 from presilicon.records import POINT_METRICS, SIMULATED
-from presilicon.study.join.options import TrainOptions
+from presilicon.study.options import TrainOptions
 from presilicon.study.search.axes import MOST_POINTS, Axis, grid_size, read_axes
 
 Sampler = Literal["grid", "random", "nsga2", "tpe"]
@@ -47,6 +47,11 @@ class Training(TrainOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     evaluate_every: Count | None = None
     stop_hopeless: bool = False
     checkpoint_every: Count | None = None
+
+    @property
+    def all_seeds(self) -> range:
+        """The seeds of each training."""
+        return range(self.seed, self.seed + self.seeds)
 
 
 class Choosing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -22,6 +22,8 @@ from presilicon.study.search.axes import Axis, draw, grid
 from presilicon.study.search.file import StudyFile, Training
 from presilicon.workloads import Workload
 
+GRAPHS = "graphs"
+"""Directory below that of a study with the captured steps."""
 OPTIONS = ("batch", "accumulate", "optimizer", "learning_rate", "schedule")
 """Axes that change the workload, named as the options of `presilicon evaluate`."""
 _STEP_OPTIONS = ("batch", "accumulate", "optimizer")

@@ -19,12 +19,11 @@ from presilicon.base import (
     to_plain,
 )
 from presilicon.designs import load_design
-from presilicon.records import Event, PointMeasure, PointRecord, Recommendation, SweepResult
+from presilicon.records import PointMeasure, PointRecord, Recommendation, SweepResult
 from presilicon.runs import (
     Run,
     StoredRun,
     config_hash,
-    create_run,
     identity_hash,
     list_runs,
     load_run,
@@ -33,14 +32,15 @@ from presilicon.runs import (
     versions,
     write_labels,
 )
-from presilicon.study.engine import Engine, LocalEngine
 from presilicon.study.join.idle import idle_remarks
-from presilicon.study.join.request import resume as resume_stored
+from presilicon.study.pool import LocalPool, OnEvent, WorkerPool
+from presilicon.study.runner import OnProgress, Runner, open_run, saved_arguments
 from presilicon.study.search.checks import check_study
 from presilicon.study.search.file import StudyFile, Training, map_files, read_study
 from presilicon.study.search.front import broken_limit, pareto_front
+from presilicon.study.search.points import GRAPHS
 from presilicon.study.search.table import PointTable
-from presilicon.study.search.work import GRAPHS, OnProgress, SweepWork
+from presilicon.study.search.work import SweepWork
 from presilicon.workloads import Workload, load_workload
 
 _STAGES = ("simulated", "tried", "trained")
@@ -60,8 +60,8 @@ class SweepOptions(NamedTuple):
     on_run: Callable[[Run, int], None] | None = None
     """Called with the run and the number of records that it has already."""
     on_progress: OnProgress | None = None
-    on_event: Callable[[Event], None] | None = None
-    """Called with each training that ended."""
+    on_event: OnEvent | None = None
+    """Called with each training that ended, and each decision about a point."""
     write_report: Callable[[Run, SweepResult], None] | None = None
 
 
@@ -73,7 +73,7 @@ def sweep(
     on: str | None = None,
     new: bool = False,
     on_progress: OnProgress | None = None,
-    on_event: Callable[[Event], None] | None = None,
+    on_event: OnEvent | None = None,
 ) -> SweepResult:
     """Carry out a study: `presilicon sweep` in Python.
 
@@ -111,18 +111,18 @@ def carry_out_sweep(study: StudyFile, out: Path, options: SweepOptions) -> Sweep
         result = read_sweep(stored.path, study)
         if not _lacks_sensitivity(study, result):
             return result
-    with closing(_engine(study, out, options)) as engine:
-        config = study_config(study)
-        if stored is not None:
-            run = resume_stored(stored, config, any_processor=_takes_any_processor(study))
-        else:
-            run = create_run(out, "sweep", config, seed=study.search.seed)
+    with closing(_pool(study, out, options)) as pool:
+        config, seed = study_config(study), study.search.seed
+        any_processor = _takes_any_processor(study)
+        run = open_run("sweep", config, out, seed=seed, stored=stored, any_processor=any_processor)
+        if stored is None:
             with suppress(ConfigError):  # a name that cannot be a label
                 write_labels(run.path, make_labels(study.name, ()))
         with run:
             run.write_file(STUDY_FILE, json_text(study))
             (run.path / GRAPHS).mkdir(exist_ok=True)
-            work = SweepWork(study, run, engine, options.on_progress, options.on_event)
+            runner = Runner(pool, run, on_event=options.on_event, on_progress=options.on_progress)
+            work = SweepWork(study, run, runner)
             if options.on_run is not None:
                 options.on_run(run, len(work.table.records))
             recommendation = work.carry_out()
@@ -155,11 +155,7 @@ def read_study_of(out: Path, name: str) -> StudyFile:
     Raises:
         ConfigError: there is no such run, or it is not a study.
     """
-    run = load_run(out, name)
-    try:
-        return msgspec.json.decode((run.path / STUDY_FILE).read_bytes(), type=StudyFile)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise ConfigError(f"{run.name} cannot be continued: {STUDY_FILE} cannot be read ({error})") from None
+    return saved_arguments(load_run(out, name), STUDY_FILE, StudyFile)
 
 
 def read_sweep(path: Path, study: StudyFile) -> SweepResult:
@@ -258,14 +254,14 @@ def _stored_run(study: StudyFile, out: Path, options: SweepOptions) -> StoredRun
     return None
 
 
-def _engine(study: StudyFile, out: Path, options: SweepOptions) -> Engine:
-    if options.on is not None:
-        from presilicon.study.cluster import DaskEngine
+def _pool(study: StudyFile, out: Path, options: SweepOptions) -> WorkerPool:
+    if options.on is None:
+        return LocalPool(options.jobs or os.cpu_count() or 1)
+    from presilicon.study.cluster import DaskPool
 
-        training = study.training
-        is_alike = training is not None and not training.any_processor
-        return DaskEngine(options.on, out, processor(training.device) if training is not None and is_alike else None)
-    return LocalEngine(options.jobs or os.cpu_count() or 1)
+    training = study.training
+    is_alike = training is not None and not training.any_processor
+    return DaskPool(options.on, out, processor(training.device) if training is not None and is_alike else None)
 
 
 def _result(

@@ -1,4 +1,4 @@
-"""Where the tasks of a study run: in this process, or in processes on local cores. `cluster` has Dask's workers."""
+"""The workers of a run: this process, or processes on local cores. `cluster` has those of Dask."""
 
 import multiprocessing
 import os
@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -26,9 +28,11 @@ PRELOAD = ("presilicon.study.join.seeds", "torch._dynamo", "presilicon.formats.k
 """Modules that a training needs; optimizers import torch._dynamo at their first step."""
 
 
-class Outcome(NamedTuple):
+class TaskOutcome(NamedTuple):
     """A finished task: its result, or the error by which it failed."""
 
+    number: int
+    """Its position among the tasks."""
     task: Any
     result: Any = None
     failure: PresiliconError | None = None
@@ -41,16 +45,30 @@ class Outcome(NamedTuple):
         return "" if self.failure is None else " ".join(str(self.failure).split())
 
 
-class Engine(Protocol):
-    """Runs tasks on workers; a worker that dies costs only the work since its last checkpoint."""
+class WorkerPool(Protocol):
+    """Workers that run tasks; one that dies costs only the work since its last checkpoint."""
 
     @property
     def workers(self) -> int:
         """Tasks that run at the same time."""
         ...
 
-    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any], *, trains: bool = True) -> Iterator[Outcome]:
-        """Outcomes as tasks finish, each exactly once; tasks that do not train need no torch."""
+    def run(
+        self,
+        function: Callable[..., Any],
+        tasks: Sequence[Any],
+        *,
+        trains: bool = True,
+        device: str = "cpu",
+        on_event: OnEvent | None = None,
+        raises: bool = False,
+    ) -> Iterator[TaskOutcome]:
+        """Outcomes as tasks finish, each exactly once.
+
+        Tasks that do not train need no torch. `device` is where they train. `on_event` is called in this process with
+        what they `emit`, if they run on this machine. With `raises` the caller raises the first failure, so that others
+        need not go on.
+        """
         ...
 
     def close(self) -> None:
@@ -101,45 +119,79 @@ def attempt(function: Callable[[Any], Any], task: Any, registered: bytes = b"") 
         return None, error
 
 
-_events: Any = None
-"""In a worker: the queue by which its events reach the process that started it."""
+_send: OnEvent | None = None
+"""Where the events of tasks go: in a worker, into the queue by which they reach the process that started it."""
+_is_worker = False
 
 
 def start_worker(events: Any, files: Files, environment: Mapping[str, str]) -> None:
     """Prepare a worker process: where its events go, the files that tasks refer to, and the environment."""
-    global _events
-    _events = events
+    global _send, _is_worker
+    _send, _is_worker = None if events is None else events.put, True
     prepare_worker(environment)
     # The tasks refer to functions in these files, which no import would find.
     for file, shown in files:
         load_file(file, shown)
 
 
+def in_worker() -> bool:
+    """Whether this process is a worker of another on this machine."""
+    return _is_worker
+
+
 def emit(event: Event) -> None:
-    """Pass an event on to the process that started this worker, if it listens."""
-    if _events is not None:
-        _events.put(event)
+    """Pass an event of a task on to the process that started it, if that listens."""
+    if _send is not None:
+        _send(event)
 
 
-class LocalEngine:
-    """Processes on this machine, or this process alone for one job."""
+@contextmanager
+def _sending(on_event: OnEvent | None) -> Iterator[None]:
+    """A context in which tasks run in this process, with their events."""
+    global _send
+    before, _send = _send, on_event
+    try:
+        yield
+    finally:
+        _send = before
 
-    def __init__(self, jobs: int, *, files: Files = (), on_event: OnEvent | None = None) -> None:
-        """`on_event` is called in this process with what workers `emit`; `files` are those that tasks refer to."""
+
+class LocalPool:
+    """Processes on this machine, or this process alone for one job or a GPU."""
+
+    def __init__(self, jobs: int, *, files: Files = ()) -> None:
+        """`files` are those that tasks refer to."""
         self.workers = jobs
-        self._files, self._on_event = files, on_event
+        self._files = files
 
-    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any], *, trains: bool = True) -> Iterator[Outcome]:
-        """Outcomes as tasks finish; those of a worker that died are given to another."""
+    def run(
+        self,
+        function: Callable[..., Any],
+        tasks: Sequence[Any],
+        *,
+        trains: bool = True,
+        device: str = "cpu",
+        on_event: OnEvent | None = None,
+        raises: bool = False,
+    ) -> Iterator[TaskOutcome]:
+        """Outcomes as tasks finish; those of a worker that died are given to another.
+
+        On a GPU tasks take turns in this process, so that the GPU works on one while Python prepares another.
+        """
         if self.workers <= 1 or len(tasks) <= 1:
-            for task in tasks:
-                yield Outcome(task, *attempt(function, task))
+            for number, task in enumerate(tasks):
+                with _sending(on_event):
+                    result = attempt(function, task)
+                yield TaskOutcome(number, task, *result)
+            return
+        if device != "cpu":
+            yield from self._take_turns(function, tasks, device, on_event, raises)
             return
         waiting = dict(enumerate(tasks))
         for _ in range(MOST_DEATHS):
             try:
-                for number, outcome in self._run_pool(function, waiting, trains):
-                    del waiting[number]
+                for outcome in self._run_processes(function, waiting, trains, on_event):
+                    del waiting[outcome.number]
                     yield outcome
                 return
             except BrokenProcessPool:
@@ -149,13 +201,30 @@ class LocalEngine:
             "finished is kept"
         )
 
-    def _run_pool(
-        self, function: Callable[[Any], Any], tasks: dict[int, Any], trains: bool
-    ) -> Iterator[tuple[int, Outcome]]:
+    def _take_turns(
+        self, function: Callable[..., Any], tasks: Sequence[Any], device: str, on_event: OnEvent | None, raises: bool
+    ) -> Iterator[TaskOutcome]:
+        from presilicon.emulation import take_turns
+
+        def run(number: int, on_wait: Callable[[], None]) -> TaskOutcome:
+            outcome = TaskOutcome(number, tasks[number], *attempt(partial(function, on_wait=on_wait), tasks[number]))
+            if raises and outcome.failure is not None:
+                raise outcome.failure
+            return outcome
+
+        for first in range(0, len(tasks), self.workers):
+            numbers = range(len(tasks))[first : first + self.workers]
+            with _sending(on_event):
+                outcomes = take_turns([partial(run, number) for number in numbers], device, self.workers)
+            yield from outcomes
+
+    def _run_processes(
+        self, function: Callable[[Any], Any], tasks: dict[int, Any], trains: bool, on_event: OnEvent | None
+    ) -> Iterator[TaskOutcome]:
         # Torch is loaded by a server once, or not at all, which is sooner than loading it.
         context = process_context(PRELOAD) if trains else multiprocessing.get_context("spawn")
-        events = None if self._on_event is None else context.Queue()
-        listener = None if self._on_event is None else _Listener(events, self._on_event)
+        events = None if on_event is None else context.Queue()
+        listener = None if on_event is None else _Listener(events, on_event)
         before = set(multiprocessing.active_children())
         pool = ProcessPoolExecutor(
             min(self.workers, len(tasks)),
@@ -170,7 +239,7 @@ class LocalEngine:
                 futures = {pool.submit(attempt, function, task, registered): number for number, task in tasks.items()}
             for future in _as_completed(futures, listener):
                 number = futures[future]
-                yield number, Outcome(tasks[number], *future.result())
+                yield TaskOutcome(number, tasks[number], *future.result())
             has_finished = True
         except BaseException:
             for child in set(multiprocessing.active_children()) - before:

@@ -3,13 +3,17 @@
 from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, signature
-from typing import Any, TypeVar, get_type_hints
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import Struct
 
-from presilicon.base import ConfigError, did_you_mean
+from presilicon.base import ConfigError, did_you_mean, file_stem
 from presilicon.study.join.looks import MAX_SEEDS, Seeds, check_seeds, seed_looks
+
+if TYPE_CHECKING:
+    from presilicon.emulation import Checkpoint
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,6 +29,13 @@ class TrainOptions(Struct, frozen=True, kw_only=True):
     """Evaluations between two checkpoints; None: as often as a small part of the time allows."""
     any_processor: bool = False
     """Whether trainings may continue that began on another kind of processor; the result says so."""
+
+    def checkpoint(self, folder: Path, name: str, seed: int) -> "Checkpoint":
+        """The file in which a training is saved, whether of an evaluation or of a study."""
+        from presilicon.emulation import Checkpoint
+
+        path = folder / f"{file_stem(name)}-seed{seed}.safetensors"
+        return Checkpoint(path, self.checkpoint_every, self.any_processor)
 
 
 class EvaluateOptions(TrainOptions, frozen=True, kw_only=True):
