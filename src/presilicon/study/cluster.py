@@ -5,13 +5,12 @@ import secrets
 import socket
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from presilicon.base import ConfigError, MissingToolError, RunFailedError, describe_processor, meaning
 from presilicon.runs import versions
-from presilicon.study.pool import TaskOutcome, attempt, registrations
+from presilicon.study.pool import TaskBatch, TaskOutcome, attempt, registrations
 
 TIMEOUT_S = 10
 LOOK_S = 5.0
@@ -129,15 +128,15 @@ class DaskPool:
                 "all of them share"
             )
 
-    def run(self, function: Callable[..., Any], tasks: Sequence[Any], **_: Any) -> Iterator[TaskOutcome]:
+    def run(self, work: TaskBatch) -> Iterator[TaskOutcome]:
         """Outcomes as tasks finish; the scheduler gives those of a worker that died to another. Events stay there."""
         import cloudpickle  # type: ignore[import-untyped]
         from distributed import CancelledError, KilledWorker, as_completed
 
         registered = registrations(cloudpickle.dumps)  # functions of the main program travel by value
         futures = {
-            self._client.submit(attempt, function, task, registered, pure=False): number
-            for number, task in enumerate(tasks)
+            self._client.submit(attempt, work.function, task, registered, pure=False): number
+            for number, task in enumerate(work.tasks)
         }
         has_ended = threading.Event()
         threading.Thread(target=self._watch, args=(has_ended,), daemon=True).start()
@@ -145,11 +144,10 @@ class DaskPool:
             for future in as_completed(futures, loop=self._client.loop):
                 number = futures[future]
                 try:
-                    result, failure = future.result()
-                    yield TaskOutcome(number, tasks[number], result, failure)
+                    yield TaskOutcome(number, work.tasks[number], *future.result())
                 except KilledWorker:
                     failure = RunFailedError("its workers died (out of memory, perhaps)")
-                    yield TaskOutcome(number, tasks[number], failure=failure, is_lost=True)
+                    yield TaskOutcome(number, work.tasks[number], failure=failure, is_lost=True)
                 except CancelledError:
                     raise RunFailedError(
                         "the Dask scheduler went away; the same command continues when it is back"

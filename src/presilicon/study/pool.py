@@ -28,6 +28,21 @@ PRELOAD = ("presilicon.study.join.seeds", "torch._dynamo", "presilicon.formats.k
 """Modules that a training needs; optimizers import torch._dynamo at their first step."""
 
 
+class TaskBatch(NamedTuple):
+    """Tasks that a function does, on any pool of workers."""
+
+    function: Callable[..., Any]
+    tasks: Sequence[Any]
+    trains: bool = True
+    """Whether tasks train; others need no torch."""
+    device: str = "cpu"
+    """Where they train."""
+    on_event: OnEvent | None = None
+    """Called in this process with the events that tasks on this machine `emit`."""
+    ends_early: bool = False
+    """Whether the first failure ends all tasks, because the caller raises it."""
+
+
 class TaskOutcome(NamedTuple):
     """A finished task: its result, or the error by which it failed."""
 
@@ -53,22 +68,8 @@ class WorkerPool(Protocol):
         """Tasks that run at the same time."""
         ...
 
-    def run(
-        self,
-        function: Callable[..., Any],
-        tasks: Sequence[Any],
-        *,
-        trains: bool = True,
-        device: str = "cpu",
-        on_event: OnEvent | None = None,
-        raises: bool = False,
-    ) -> Iterator[TaskOutcome]:
-        """Outcomes as tasks finish, each exactly once.
-
-        Tasks that do not train need no torch. `device` is where they train. `on_event` is called in this process with
-        what they `emit`, if they run on this machine. With `raises` the caller raises the first failure, so that others
-        need not go on.
-        """
+    def run(self, work: TaskBatch) -> Iterator[TaskOutcome]:
+        """Outcomes as tasks finish, each exactly once."""
         ...
 
     def close(self) -> None:
@@ -164,33 +165,24 @@ class LocalPool:
         self.workers = jobs
         self._files = files
 
-    def run(
-        self,
-        function: Callable[..., Any],
-        tasks: Sequence[Any],
-        *,
-        trains: bool = True,
-        device: str = "cpu",
-        on_event: OnEvent | None = None,
-        raises: bool = False,
-    ) -> Iterator[TaskOutcome]:
+    def run(self, work: TaskBatch) -> Iterator[TaskOutcome]:
         """Outcomes as tasks finish; those of a worker that died are given to another.
 
         On a GPU tasks take turns in this process, so that the GPU works on one while Python prepares another.
         """
-        if self.workers <= 1 or len(tasks) <= 1:
-            for number, task in enumerate(tasks):
-                with _sending(on_event):
-                    result = attempt(function, task)
+        if self.workers <= 1 or len(work.tasks) <= 1:
+            for number, task in enumerate(work.tasks):
+                with _sending(work.on_event):
+                    result = attempt(work.function, task)
                 yield TaskOutcome(number, task, *result)
             return
-        if device != "cpu":
-            yield from self._take_turns(function, tasks, device, on_event, raises)
+        if work.device != "cpu":
+            yield from self._take_turns(work)
             return
-        waiting = dict(enumerate(tasks))
+        waiting = dict(enumerate(work.tasks))
         for _ in range(MOST_DEATHS):
             try:
-                for outcome in self._run_processes(function, waiting, trains, on_event):
+                for outcome in self._run_processes(work, waiting):
                     del waiting[outcome.number]
                     yield outcome
                 return
@@ -201,30 +193,26 @@ class LocalPool:
             "finished is kept"
         )
 
-    def _take_turns(
-        self, function: Callable[..., Any], tasks: Sequence[Any], device: str, on_event: OnEvent | None, raises: bool
-    ) -> Iterator[TaskOutcome]:
+    def _take_turns(self, work: TaskBatch) -> Iterator[TaskOutcome]:
         from presilicon.emulation import take_turns
 
-        def run(number: int, on_wait: Callable[[], None]) -> TaskOutcome:
-            outcome = TaskOutcome(number, tasks[number], *attempt(partial(function, on_wait=on_wait), tasks[number]))
-            if raises and outcome.failure is not None:
-                raise outcome.failure
-            return outcome
+        def run(number: int, task: Any, on_wait: Callable[[], None]) -> TaskOutcome:
+            result, failure = attempt(partial(work.function, on_wait=on_wait), task)
+            if work.ends_early and failure is not None:
+                raise failure
+            return TaskOutcome(number, task, result, failure)
 
-        for first in range(0, len(tasks), self.workers):
-            numbers = range(len(tasks))[first : first + self.workers]
-            with _sending(on_event):
-                outcomes = take_turns([partial(run, number) for number in numbers], device, self.workers)
+        turns = [partial(run, number, task) for number, task in enumerate(work.tasks)]
+        for first in range(0, len(turns), self.workers):
+            with _sending(work.on_event):
+                outcomes = take_turns(turns[first : first + self.workers], work.device, self.workers)
             yield from outcomes
 
-    def _run_processes(
-        self, function: Callable[[Any], Any], tasks: dict[int, Any], trains: bool, on_event: OnEvent | None
-    ) -> Iterator[TaskOutcome]:
+    def _run_processes(self, work: TaskBatch, tasks: dict[int, Any]) -> Iterator[TaskOutcome]:
         # Torch is loaded by a server once, or not at all, which is sooner than loading it.
-        context = process_context(PRELOAD) if trains else multiprocessing.get_context("spawn")
-        events = None if on_event is None else context.Queue()
-        listener = None if on_event is None else _Listener(events, on_event)
+        context = process_context(PRELOAD) if work.trains else multiprocessing.get_context("spawn")
+        events = None if work.on_event is None else context.Queue()
+        listener = None if work.on_event is None else _Listener(events, work.on_event)
         before = set(multiprocessing.active_children())
         pool = ProcessPoolExecutor(
             min(self.workers, len(tasks)),
@@ -236,7 +224,7 @@ class LocalPool:
         try:
             registered = registrations()
             with starting_workers():
-                futures = {pool.submit(attempt, function, task, registered): number for number, task in tasks.items()}
+                futures = {pool.submit(attempt, work.function, tasks[number], registered): number for number in tasks}
             for future in _as_completed(futures, listener):
                 number = futures[future]
                 yield TaskOutcome(number, tasks[number], *future.result())

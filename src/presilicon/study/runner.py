@@ -10,7 +10,7 @@ import msgspec
 from presilicon.base import ConfigError, RunFailedError, describe_processor
 from presilicon.records import DecisionEvent, EvaluationEvent, Event, SeedFinished, SeedsAdded, Trace
 from presilicon.runs import Run, StoredRun, create_run, resume_run
-from presilicon.study.pool import OnEvent, TaskOutcome, WorkerPool
+from presilicon.study.pool import OnEvent, TaskBatch, TaskOutcome, WorkerPool
 
 if TYPE_CHECKING:
     from presilicon.study.join.seeds import SeedTask
@@ -30,6 +30,8 @@ class SweepProgress(NamedTuple):
 
 
 OnProgress = Callable[[SweepProgress], None]
+PointCounts = tuple[Callable[[Any], int], Callable[[TaskOutcome], int]]
+"""How many points a task has, and how many of an outcome failed."""
 
 
 class Runner:
@@ -64,35 +66,28 @@ class Runner:
         if self._on_event is not None and not (is_known and isinstance(event, EvaluationEvent | DecisionEvent)):
             self._on_event(event)
 
-    def work(
-        self,
-        stage: str,
-        function: Callable[[Any], Any],
-        tasks: Sequence[Any],
-        *,
-        pool: WorkerPool | None = None,
-        size: Callable[[Any], int] = lambda task: 1,
-        failures: Callable[[TaskOutcome], int] = lambda outcome: bool(outcome.error),
-        what: str = "trainings",
-        **how: Any,
+    def outcomes(
+        self, stage: str, work: TaskBatch, pool: WorkerPool | None = None, points: PointCounts | None = None
     ) -> Iterator[TaskOutcome]:
-        """Outcomes of tasks as they finish, counted as the progress of a stage; `how` is that of `WorkerPool.run`.
+        """Outcomes of tasks as they finish, counted as the progress of a stage; `points` counts parts of tasks.
 
         Raises:
             RunFailedError: at the end, if workers died with their tasks; what has finished is kept.
         """
         pool, lost = pool or self.pool, 0
-        meter = self.meter(stage, sum(map(size, tasks)), pool)
-        for outcome in pool.run(function, tasks, **how):
+        all_of, failed_of = points or (lambda task: 1, lambda outcome: bool(outcome.error))
+        meter = self.meter(stage, sum(map(all_of, work.tasks)), pool)
+        for outcome in pool.run(work):
             if outcome.is_lost:
-                lost += size(outcome.task)
+                lost += all_of(outcome.task)
             else:
                 yield outcome
-            meter.advance(size(outcome.task), failed=failures(outcome))
+            meter.advance(all_of(outcome.task), failed_of(outcome))
         if lost:
+            what = "trainings" if points is None else "points"
             raise RunFailedError(f"{lost} {what} failed because their workers died; the same command tries again")
 
-    def train(self, tasks: "Sequence[SeedTask]", stage: str = "train", *, device: str = "cpu") -> list[Trace]:
+    def train(self, tasks: "Sequence[SeedTask]", *, device: str = "cpu") -> list[Trace]:
         """The trace of each task, in their order; the first failure ends all of them and is raised.
 
         Each training uses one torch thread, in this process or in a worker, so that the numbers do not depend on the
@@ -101,7 +96,8 @@ class Runner:
         from presilicon.study.join.seeds import train_seed
 
         traces: dict[int, Trace] = {}
-        for outcome in self.work(stage, train_seed, tasks, device=device, on_event=self.record, raises=True):
+        work = TaskBatch(train_seed, tasks, device=device, on_event=self.record, ends_early=True)
+        for outcome in self.outcomes("train", work):
             if outcome.failure is not None:
                 raise outcome.failure
             traces[outcome.number] = outcome.result
@@ -111,7 +107,7 @@ class Runner:
         """Outcomes of trainings whose traces stay in their checkpoints, and which fail one by one."""
         from presilicon.study.join.seeds import train_seed
 
-        for outcome in self.work(stage, train_seed, tasks, device=device):
+        for outcome in self.outcomes(stage, TaskBatch(train_seed, tasks, device=device)):
             if isinstance(outcome.result, SeedFinished):
                 self.record(outcome.result)
             yield outcome

@@ -25,7 +25,7 @@ from presilicon.emulation.training.batches import WrittenInputWarning
 from presilicon.records import EvaluationEvent, Trace
 from presilicon.runs import EVENTS_FILE, EventLog, create_run, read_events
 from presilicon.study.instrumented import stream_file
-from presilicon.study.pool import LocalPool
+from presilicon.study.pool import LocalPool, TaskBatch
 from presilicon.workloads import Splits, Workload, load_workload, sgd, splits_digest
 
 NUMERICS = ps.load_design("bf16-systolic").numerics
@@ -532,14 +532,14 @@ def test_every_event_arrives_however_slowly_it_is_passed_on() -> None:
         threading.Event().wait(0.002)
         seen.append(event)
 
-    outcomes = LocalPool(2).run(emit_many, range(2), on_event=slow)
+    outcomes = LocalPool(2).run(TaskBatch(emit_many, range(2), on_event=slow))
     assert sorted(outcome.result for outcome in outcomes) == [0, 1]
     assert len(seen) == 2 * EVENTS
 
 
 def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
     tasks = [(number, tmp_path) for number in range(4)]
-    outcomes = list(LocalPool(2).run(die_once, tasks))
+    outcomes = list(LocalPool(2).run(TaskBatch(die_once, tasks)))
     assert sorted(outcome.result for outcome in outcomes) == [0, 1, 2, 3]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from presilicon.base import ConfigError
 from presilicon.formats import NAMED_FORMATS, NAMED_UNITS, ProcessingUnit, UserFormat
-from presilicon.study.pool import LocalPool, registrations
+from presilicon.study.pool import LocalPool, TaskBatch, registrations
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_workers_know_what_was_registered_here(register, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     travelling = importlib.import_module("travelling")
     register(travelling.as_float)
-    outcomes = list(LocalPool(2).run(travelling.names, [1, 2], trains=False))
+    outcomes = list(LocalPool(2).run(TaskBatch(travelling.names, [1, 2], trains=False)))
     assert [(outcome.result, outcome.error) for outcome in outcomes] == [(("travels8", 4), "")] * 2
 
 

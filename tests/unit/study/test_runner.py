@@ -13,7 +13,7 @@ from presilicon.records import DecisionEvent, EvaluationEvent, SeedFinished, See
 from presilicon.runs import create_run, list_runs, resume_run
 from presilicon.study.join.seeds import SeedTask
 from presilicon.study.options import TrainOptions
-from presilicon.study.pool import LocalPool, TaskOutcome
+from presilicon.study.pool import LocalPool, TaskBatch, TaskOutcome
 from presilicon.study.runner import Runner
 
 WORKLOAD = replace(ps.load_workload("digits-mlp"), target=1.0, max_steps=30)
@@ -83,10 +83,10 @@ class DyingPool:
 
     workers = 2
 
-    def run(self, function, tasks, **how):
-        for number, task in enumerate(tasks):
+    def run(self, work):
+        for number, task in enumerate(work.tasks):
             died = RunFailedError("its workers died") if number % 2 else None
-            yield TaskOutcome(number, task, function(task), died, is_lost=number % 2 == 1)
+            yield TaskOutcome(number, task, work.function(task), died, is_lost=number % 2 == 1)
 
     def close(self):
         pass
@@ -94,9 +94,9 @@ class DyingPool:
 
 def test_lost_tasks_end_the_work_after_the_others_and_are_counted_as_failed():
     progress, finished = [], []
-    work = Runner(DyingPool(), on_progress=progress.append).work("try", abs, [-1, -2, -3], what="points")
-    with pytest.raises(RunFailedError, match="1 points failed because their workers died; the same command tries"):
-        finished.extend(outcome.result for outcome in work)
+    outcomes = Runner(DyingPool(), on_progress=progress.append).outcomes("try", TaskBatch(abs, [-1, -2, -3]))
+    with pytest.raises(RunFailedError, match="1 trainings failed because their workers died; the same command tries"):
+        finished.extend(outcome.result for outcome in outcomes)
     assert finished == [1, 3]
     assert [(one.done, one.failed) for one in progress] == [(0, 0), (1, 0), (2, 1), (3, 1)]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from presilicon.base import ConfigError
 from presilicon.records import PointRecord, Recommendation
 from presilicon.runs import Run
-from presilicon.study.pool import LocalPool, TaskOutcome
+from presilicon.study.pool import LocalPool, TaskBatch, TaskOutcome
 from presilicon.study.runner import Runner
 from presilicon.study.search.checks import nearest_miss
 from presilicon.study.search.file import StudyFile
@@ -95,11 +95,9 @@ class SweepWork:
                 return [point.record(error=outcome.error) for point in outcome.task.points]
             return outcome.result or []
 
-        for outcome in self.runner.work(
-            "simulate", simulate_points, tasks, pool=pool, trains=False, what="points",
-            size=lambda task: len(task.points),
-            failures=lambda outcome: sum(bool(record.error) for record in records(outcome)),
-        ):  # fmt: skip
+        counts = (lambda task: len(task.points), lambda outcome: sum(bool(record.error) for record in records(outcome)))
+        work = TaskBatch(simulate_points, tasks, trains=False)
+        for outcome in self.runner.outcomes("simulate", work, pool, counts):
             self.table.append(records(outcome))
 
     def train_points(self, points: Sequence[Point]) -> None:
