@@ -8,19 +8,9 @@ import click
 from click.core import ParameterSource
 from msgspec import structs
 
-from presilicon.cli.options import (
-    SeedCount,
-    any_processor_option,
-    clock_option,
-    json_option,
-    method_option,
-    out_option,
-    repeated,
-    say_how_to_continue,
-    set_option,
-    vary_option,
-)
+from presilicon.cli.options import json_option, options_of, out_option, repeated, say_how_to_continue
 from presilicon.cli.progress import seed_progress
+from presilicon.study.options import RequestOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,83 +25,11 @@ _WITH_RESUME = {"resume", "any_processor", "jobs", "out", "as_json"}
 
 @click.command("evaluate")
 @click.argument("designs", nargs=-1, metavar="DESIGN...")
-@click.option("--workload", metavar="NAME", help="See `presilicon list workloads`; or a Python file of your own.")
-@click.option(
-    "--seeds",
-    type=SeedCount(),
-    default=5,
-    help="Training runs per design; auto: more and more until the ranking is decided.",
-)
-@click.option("--max-seeds", type=click.IntRange(min=1), help="Limit for --seeds auto.  [default: 40]")
-@click.option("--seed", type=int, default=0, help="The first seed; the others follow it.")
-@click.option(
-    "--target",
-    type=float,
-    multiple=True,
-    help="Value of the metric to reach, in place of the workload's own. May be repeated: training goes on to the "
-    "hardest, and all are reported.",
-)
-@click.option(
-    "--stop-hopeless", is_flag=True, help="Stop runs that cannot reach the target within their budget any more."
-)
-@click.option("--max-steps", type=click.IntRange(min=1), help="Training budget, in place of the workload's own.")
-@click.option("--evaluate-every", type=click.IntRange(min=1), help="Steps between evaluations on the validation split.")
-@click.option("--batch", type=click.IntRange(min=1), help="Samples of a step, on all chips; the budget keeps its own.")
-@click.option("--accumulate", type=click.IntRange(min=1), help="Micro-batches whose gradients are added to one update.")
-@click.option(
-    "--optimizer",
-    metavar="NAME[(...)]",
-    help="sgd, momentum, nesterov, adam, adamw, nadam, rmsprop or adagrad, with torch's parameters, as in "
-    "'adamw(weight_decay=0.1)'; at torch's default rate unless --lr is given.",
-)
-@click.option("--lr", "learning_rate", type=float, help="Learning rate, in place of the optimizer's.")
-@click.option(
-    "--schedule",
-    metavar="NAME[(...)]",
-    help="Learning-rate schedule: constant, step, cosine or polynomial, as in 'cosine(warmup=100)': docs/workloads.md.",
-)
+@options_of(RequestOptions)
 @click.option("--jobs", type=click.IntRange(min=1), help="Training runs at the same time.  [default: one per core]")
-@click.option("--device", default="cpu", help="Where to emulate: cpu or cuda.")
-@click.option(
-    "--sensitivity",
-    is_flag=True,
-    help="Say whether the rankings survive a factor of two in each figure of the technology tables.",
-)
-@repeated(
-    "--times",
-    metavar="[DESIGN=]FILE",
-    help="Times of ops by another simulator or a profiler, in place of ours: see docs/simulation.md.",
-)
-@any_processor_option
-@click.option(
-    "--checkpoint-every",
-    type=click.IntRange(min=1),
-    help="Evaluations between two checkpoints of a training run.  [default: as many as take at most 3% of its time]",
-)
-@click.option(
-    "--strict",
-    is_flag=True,
-    help="Refuse what flatters a design: few or chosen seeds, changed targets, budgets, evaluations or "
-    "hyperparameters, shared splits.",
-)
-@click.option(
-    "--strict-coverage",
-    is_flag=True,
-    help="Refuse a workload with products that emulation does not reach, before training starts.",
-)
-@click.option(
-    "--numerics",
-    multiple=True,
-    metavar="NAME[,NAME...]",
-    help="Recipes in place of each DESIGN's own numerics: see `presilicon list numerics`. Each is a design to compare.",
-)
 @click.option("--name", "label", metavar="NAME", help="A name for the run, by which other commands find it.")
 @repeated("--tag", "tags", metavar="TAG", help="A tag for `presilicon runs list`.")
 @click.option("--resume", metavar="RUN", help="Resume an interrupted run; the result is bit-identical.")
-@clock_option
-@method_option
-@set_option
-@vary_option
 @out_option
 @json_option
 @click.pass_context

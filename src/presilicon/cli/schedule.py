@@ -6,7 +6,8 @@ from typing import Any
 import click
 
 from presilicon.base import ConfigError, to_plain, write_file
-from presilicon.cli.options import json_option, print_json, refuse_options, repeated
+from presilicon.cli.options import json_option, options_of, print_json, refuse_options, repeated
+from presilicon.study.options import ExecutionOptions, ScheduleOptions
 
 _DEFAULT = "run"
 _UNUSED = {
@@ -52,95 +53,18 @@ def command(context: click.Context) -> None:
     "explores FPGA kernels.",
 )
 @click.argument("system")
-@click.option("--workload", metavar="NAME", help="See `presilicon list workloads`; or dcgan, a full step of it.")
-@click.option(
-    "--graph",
-    type=click.Path(path_type=Path),
-    help='Instead of a workload: ops in a JSON file, {"ops": [{"id": 0, "kind": "Conv2D", "size": "M", ...}]}.',
-)
-@click.option(
-    "--batch", "batch_size", type=click.IntRange(1, 1 << 24), help="Samples of an update, on all copies of the model."
-)
-@click.option(
-    "--objective",
-    type=click.Choice(["energy", "throughput"]),
-    default="energy",
-    help="Least energy, no slower than GPU-only; or most samples per second.",
-)
-@click.option(
-    "--power-cap",
-    "cap_w",
-    type=float,
-    metavar="W",
-    help="Limit on the sum of the peak power of running ops and idle devices.",
-)
-@click.option(
-    "--max-time",
-    "limit_s",
-    type=float,
-    metavar="S",
-    help="Longest makespan for --objective energy; by default that of GPU-only.",
-)
-@click.option(
-    "--solver",
-    type=click.Choice(["greedy", "heft", "anytime", "exact", "auto"]),
-    default="auto",
-    help="`auto` is exact for small steps and anytime for large ones.",
-)
-@click.option("--time-limit", "time_limit_s", type=float, default=20.0, metavar="S", help="Time limit of the search.")
-@click.option("--no-transfers", is_flag=True, help="Make transfers between devices free.")
-@click.option("--optimistic-links", is_flag=True, help="Let moves over a link not wait for one another.")
-@click.option("--allow-parts", is_flag=True, help="Accept a --graph of several unconnected parts.")
-@click.option(
-    "--sizes",
-    "sizing",
-    type=click.Choice(["work", "tensor", "im2col"]),
-    default="work",
-    help="Times of a workload's ops: interpolated by FLOPs, or by size classes of tensor or im2col dimensions.",
-)
+@options_of(ScheduleOptions)
 @click.option("--sensitivity", is_flag=True, help="Also report the results of all --sizes (greedy).")
-@click.option(
-    "--candidates",
-    "candidate_rule",
-    type=click.Choice(["all", "and", "paper"]),
-    default="all",
-    help="Greedy: which ops may leave the GPU, by thresholds on bandwidth and IPC.",
-)
-@click.option("--literal", is_flag=True, help="Greedy: the published rules to the letter, without our repairs.")
-@click.option("--relief", type=float, default=1.0, help="Speedup of the remaining GPU ops when others have left it.")
 @click.option("--usd-per-kwh", type=float, default=0.12, metavar="X", help="For the payback estimate.")
-@click.option("--sample", "sample_s", type=float, default=1e-3, metavar="S", help="Period of power readings.")
-@click.option("--lag", "lag_s", type=float, default=0.02, metavar="S", help="Period of the GPU-only clock controller.")
-@click.option("--seed", type=int, default=0, help="Seed of the search.")
 @click.option("--execute", is_flag=True, help="Train by the schedule on the real devices that the system names.")
-@click.option("--steps", type=click.IntRange(1), help="Training steps of --execute; by default 50.")
-@click.option("--no-measure", is_flag=True, help="--execute: use the system's table; do not measure ops here first.")
-@click.option("--no-takeover", is_flag=True, help="--execute: the idle reference device takes no ops of busy devices.")
-@click.option("--mirror", is_flag=True, help="--execute: copy results to the host, to survive the loss of a device.")
-@click.option("--set-clocks", is_flag=True, help="--execute: set the clocks of GPUs as the schedule says (root).")
-@click.option("--watts", type=float, help="--execute under a cap: power of the system, if it cannot be read.")
+@options_of(ExecutionOptions)
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for chart, trace and table.")
-@repeated(
-    "--set", "settings", metavar="PATH=VALUE", help="Override a field of the system, as in --set devices.fpga.idle_w=0."
-)
 @json_option
+@click.pass_context
 def run(
-    system: str,
-    workload: str | None,
-    no_transfers: bool,
-    sensitivity: bool,
-    usd_per_kwh: float,
-    execute: bool,
-    steps: int | None,
-    no_measure: bool,
-    no_takeover: bool,
-    mirror: bool,
-    set_clocks: bool,
-    watts: float | None,
-    out: Path | None,
-    as_json: bool,
+    context: click.Context, /, sensitivity: bool, usd_per_kwh: float, execute: bool, out: Path | None, as_json: bool,
     **options: Any,
-) -> int:
+) -> int:  # fmt: skip
     """Schedule a training step on SYSTEM: a preset (`presilicon list systems`) or a TOML file.
 
     \b
@@ -153,26 +77,21 @@ def run(
     from presilicon.cli.schedule_outputs import run_execution, run_schedule
     from presilicon.study import ScheduleRequest
 
-    if sensitivity and workload is None:
-        raise ConfigError("--sensitivity is for --workload: it compares ways to give captured ops a size")
-    context = click.get_current_context()
-    if workload is None:
+    if options["workload"] is None:
+        if sensitivity:
+            raise ConfigError("--sensitivity is for --workload: it compares ways to give captured ops a size")
         refuse_options(context, ("sizing",), "is for --workload: the ops of a graph have sizes or work of their own")
     if options["solver"] != "greedy" and not sensitivity:
         refuse_options(context, ("candidate_rule", "literal"), "is for --solver greedy")
     if not 0 <= usd_per_kwh < 1e9:
         raise ConfigError(f"--usd-per-kwh must be a price of at least 0, not {usd_per_kwh:g}")
-    request = ScheduleRequest(system=system, workload=workload, transfers=not no_transfers, **options)
+    execution = {name: options.pop(name) for name in ExecutionOptions.__struct_fields__}
+    request = ScheduleRequest(**options)
     if execute:
         if sensitivity:
             raise ConfigError("--sensitivity compares schedules, and --execute runs one: give either")
-        choices: dict[str, Any] = {"measure": not no_measure, "takeover": not no_takeover, "mirror": mirror}
-        choices |= {"set_clocks": set_clocks, "watts": watts} | ({} if steps is None else {"steps": steps})
-        return run_execution(request, choices, usd_per_kwh=usd_per_kwh, out=out, as_json=as_json)
-    flags = {"no-measure": no_measure, "no-takeover": no_takeover, "mirror": mirror, "set-clocks": set_clocks}
-    for name, given in {**flags, "steps": steps is not None, "watts": watts is not None}.items():
-        if given:
-            raise ConfigError(f"--{name} is for --execute")
+        return run_execution(request, execution, usd_per_kwh=usd_per_kwh, out=out, as_json=as_json)
+    refuse_options(context, execution, "is for --execute")
     return run_schedule(request, sensitivity=sensitivity, usd_per_kwh=usd_per_kwh, out=out, as_json=as_json)
 
 

@@ -5,11 +5,11 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from presilicon.base import DOCUMENT_SCHEMA, pick, to_plain, write_file
 from presilicon.designs import System

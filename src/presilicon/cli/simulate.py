@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from presilicon.base import ConfigError
-from presilicon.cli.options import (
-    clock_option,
-    json_option,
-    method_option,
-    numerics_option,
-    refuse_options,
-    set_option,
-    vary_option,
-)
+from presilicon.cli.options import json_option, options_of, refuse_options
+from presilicon.study.options import RequestOptions
 
 if TYPE_CHECKING:
     from presilicon.designs import Convention, Machine
@@ -54,7 +47,7 @@ def _check_segments(context: click.Context, parameter: click.Parameter, value: s
 @click.option("--workload", metavar="NAME", help="See `presilicon list workloads`.")
 @click.option("--gemm", metavar="MxKxN", help="In place of a workload: one product C[M,N] = A[M,K] B[K,N].")
 @click.option("--batch", type=click.IntRange(1, _LARGEST_SIDE), help="Samples of a step, on all chips together.")
-@click.option("--accumulate", type=click.IntRange(min=1), help="Micro-batches whose gradients are added to one update.")
+@options_of(RequestOptions, "accumulate")
 @click.option("--ops", type=click.IntRange(min=0), default=12, help="How many ops to list.")
 @click.option(
     "--checkpoint",
@@ -67,7 +60,7 @@ def _check_segments(context: click.Context, parameter: click.Parameter, value: s
     type=click.Path(path_type=Path),
     help="Times of ops from another simulator or a profiler, in place of ours: see docs/simulation.md.",
 )
-@clock_option
+@options_of(RequestOptions, "clock_ghz")
 @click.option("--chakra", type=_FILE, help="Write the step as a Chakra execution trace, as well.")
 @click.option("--topology", type=_FILE, help="Write the matrix products as a topology for SCALE-Sim (.csv).")
 @click.option("--trace", type=_FILE, help="Write the step as a trace for Perfetto (.json, .json.gz).")
@@ -86,10 +79,12 @@ def _check_segments(context: click.Context, parameter: click.Parameter, value: s
     default="exact",
     help="Count the array's cycles as its cells need them, or as SCALE-Sim does.",
 )
-@numerics_option
-@method_option
-@set_option
-@vary_option
+@click.option(
+    "--numerics",
+    metavar="NAME",
+    help="Number formats in place of the design's own: see `presilicon list numerics`; or a TOML file of your own.",
+)
+@options_of(RequestOptions, "methods", "settings", "vary")
 @json_option
 @click.pass_context
 def command(

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from presilicon.base import MissingToolError, format_seconds, write_atomically
-from presilicon.cli.options import any_processor_option, json_option, out_option, say_how_to_continue
+from presilicon.cli.options import json_option, options_of, out_option, say_how_to_continue
+from presilicon.study.options import EvaluateOptions
 
 if TYPE_CHECKING:
     from presilicon.records import SweepResult
@@ -27,8 +28,10 @@ _LINE_S = 5.0
 @click.option("--on", metavar="ADDRESS", help="Use the workers of a Dask scheduler, as in tcp://host:8786.")
 @click.option("--resume", metavar="RUN", help="Continue this run; the same study continues by itself.")
 @click.option("--new", is_flag=True, help="Start again, even if the same study was run before.")
-@click.option("--sensitivity", is_flag=True, help="Say which figures of the technology tables would change a choice.")
-@any_processor_option
+@options_of(
+    EvaluateOptions, "sensitivity", "any_processor",
+    sensitivity="Say which figures of the technology tables would change a choice.",
+)  # fmt: skip
 @out_option
 @json_option
 def command(

@@ -1,20 +1,11 @@
 """Joins the engines: emulation says how many steps, simulation what a step costs.
 
-Importing this room loads neither torch nor numpy; names that need them are resolved when they are first used.
+Importing this room loads nothing else; names are resolved when they are first used.
 """
 
 from typing import TYPE_CHECKING
 
 from presilicon.base import deferred
-from presilicon.study.join.fairness import check_strict, compare_all, fairness, strict_problems
-from presilicon.study.join.idle import idle_in_prices
-from presilicon.study.join.plan import Plan, check_device, plan_request
-from presilicon.study.join.prices import StepGraphs, StepPrices, check_step_taps, price_remarks, price_trace
-from presilicon.study.join.request import EvaluateRequest, load_request, read_request, where_started
-from presilicon.study.join.run_changes import configuration_changes, design_changes
-from presilicon.study.join.sensitivity import sensitivity, step_sensitivity
-from presilicon.study.join.statistics import interval
-from presilicon.study.reproducing import reproduce, reproduction_names, trains
 
 if TYPE_CHECKING:
     from presilicon.study.execution import ExecuteOptions, execute
@@ -26,15 +17,23 @@ if TYPE_CHECKING:
         train_watched,
     )
     from presilicon.study.join.evaluation import Evaluated, Study, carry_out, compare, evaluate
+    from presilicon.study.join.fairness import check_strict, compare_all, fairness, strict_problems
+    from presilicon.study.join.idle import idle_in_prices
+    from presilicon.study.join.plan import Plan, check_device, plan_request
+    from presilicon.study.join.prices import StepGraphs, StepPrices, check_step_taps, price_remarks, price_trace
+    from presilicon.study.join.request import EvaluateRequest, load_request, read_request, where_started
+    from presilicon.study.join.run_changes import configuration_changes, design_changes
+    from presilicon.study.join.sensitivity import sensitivity, step_sensitivity
+    from presilicon.study.join.statistics import interval
     from presilicon.study.operand_energy import OperandEnergy, operand_energies
     from presilicon.study.replaying import Replay, ReplayPoint, replay
+    from presilicon.study.reproducing import reproduce, reproduction_names, trains
     from presilicon.study.runner import SweepProgress
     from presilicon.study.scheduling import (
         MODELS,
         SIZINGS,
         Scheduled,
         ScheduleRequest,
-        Sizing,
         capture_steps,
         carry_out_schedule,
         join_steps,
@@ -59,7 +58,6 @@ __all__ = [
     "ReplayPoint",
     "ScheduleRequest",
     "Scheduled",
-    "Sizing",
     "StepGraphs",
     "StepPrices",
     "Study",

@@ -7,7 +7,6 @@ The schedule is made with them, tried, and followed.
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -39,6 +38,7 @@ from presilicon.scheduling import (
     retimed,
 )
 from presilicon.study.hybrid_context import Devices, Hybrid, gpu_clocks
+from presilicon.study.options import ExecutionOptions
 from presilicon.study.scheduling import (
     Scheduled,
     ScheduleRequest,
@@ -245,24 +245,14 @@ def measured_problem(system: System, graph: Graph, calibration: Calibration, fac
     return replace(problem, tasks=tuple(tasks), inputs=inputs, notes=(*system.notes, note))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExecuteOptions:
+class ExecuteOptions(ExecutionOptions, frozen=True, kw_only=True):
     """How a schedule is executed."""
 
-    steps: int = 50
-    measure: bool = True
-    """Whether to measure ops and links here first, instead of using the system's table."""
     trials: int = 2
     """Trials of the schedule, from whose times it is made again."""
-    takeover: bool = True
-    mirror: bool = False
     compare: bool = True
     """Whether to train the same steps with plain torch too, to compare the losses."""
     devices: Devices | None = None
-    watts: float | None = None
-    """Power of the system for the cap, if it cannot be read."""
-    set_clocks: bool = False
-    """Whether to set the clocks of GPUs as the schedule says."""
 
 
 def execute(

@@ -6,9 +6,7 @@ the op's work.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from msgspec.structs import replace
 
@@ -16,19 +14,14 @@ from presilicon.base import ConfigError, format_seconds
 from presilicon.designs import System, load_design, load_system
 from presilicon.records import HostInput, Op, OpCost, Problem, StepGraph
 from presilicon.scheduling import (
-    LAG_S,
-    SAMPLE_S,
-    TIME_LIMIT_S,
     Costs,
     Graph,
     GraphOp,
-    Objective,
     OpEstimate,
     Plausibility,
     Progress,
     Rules,
     Solution,
-    Solver,
     build_problem,
     candidates,
     joined,
@@ -38,9 +31,9 @@ from presilicon.scheduling import (
     solve_best,
 )
 from presilicon.simulation import simulate
+from presilicon.study.options import ScheduleOptions, Sizing
 from presilicon.workloads import load_workload, step_graph
 
-Sizing = Literal["work", "tensor", "im2col"]
 SIZINGS: tuple[Sizing, ...] = get_args(Sizing)
 BYTES_PER_ELEMENT = 4
 
@@ -152,40 +145,10 @@ def join_steps(workload: str, steps: Sequence[StepGraph], sizing: Sizing, kinds:
     return graphs[0] if len(graphs) == 1 else joined(workload, graphs, steps[0].batch_size)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScheduleRequest:
+class ScheduleRequest(ScheduleOptions, frozen=True, kw_only=True):
     """Everything that decides a schedule. Either `workload` or `graph` names the step."""
 
     system: System | str
-    workload: str | None = None
-    graph: Path | None = None
-    """A JSON file with ops, in place of a workload."""
-    batch_size: int | None = None
-    """Samples of an update, on all copies of the model together; by default, each copy has the published number."""
-    objective: Objective = "energy"
-    cap_w: float | None = None
-    limit_s: float | None = None
-    """Longest makespan for the objective `energy`; by default that of the reference device alone."""
-    solver: Solver = "auto"
-    time_limit_s: float = TIME_LIMIT_S
-    sizing: Sizing = "work"
-    transfers: bool = True
-    """Whether moving tensors between devices takes time."""
-    optimistic_links: bool = False
-    """Whether moves over a link do not wait for one another."""
-    allow_parts: bool = False
-    """Whether a graph may consist of several unconnected parts."""
-    candidate_rule: Literal["all", "and", "paper"] = "all"
-    """Which ops may leave the reference device in the greedy solver."""
-    literal: bool = False
-    """The published greedy rules to the letter, without our repairs."""
-    relief: float = 1.0
-    """Factor by which ops on the reference device run faster when others have left it."""
-    sample_s: float = SAMPLE_S
-    lag_s: float = LAG_S
-    seed: int = 0
-    settings: tuple[str, ...] = ()
-    """`devices.fpga.idle_w=0`-like changes to the system."""
 
     def check(self) -> None:
         """Refuse combinations that make no sense.

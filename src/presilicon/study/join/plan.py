@@ -13,6 +13,7 @@ from presilicon.base import ConfigError, MissingToolError, content_of, extension
 from presilicon.designs import Design
 from presilicon.records import ForeignTimes
 from presilicon.study.join.fairness import check_start
+from presilicon.study.join.looks import MAX_SEEDS, check_seeds, seed_looks
 from presilicon.study.join.prices import with_methods
 from presilicon.study.join.request import EvaluateRequest
 from presilicon.study.options import EvaluateOptions, shared_fields
@@ -31,6 +32,16 @@ class Plan(EvaluateOptions, frozen=True, kw_only=True):
     original: Workload | None = None
     """The workload before target, budget or evaluation interval were changed, for a strict comparison. By default the
     workload of that name in the package, if there is one."""
+
+    @property
+    def seed_limit(self) -> int:
+        """The most seeds that `auto` may use."""
+        return MAX_SEEDS if self.max_seeds is None else self.max_seeds
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """The numbers of seeds after which the ranking is looked at; seeds are added until it is decided."""
+        return seed_looks(self.seeds, self.seed_limit)
 
     def check(self) -> None:
         """Refuse a plan that cannot be carried out, before anything is trained or recorded.
@@ -65,7 +76,9 @@ class Plan(EvaluateOptions, frozen=True, kw_only=True):
         for design in self.designs:
             rule, workload = design.machine.update_rule, self.workload
             rule.batch_per_chip(workload.name, workload.batch_size, workload.accumulate)
-        self.check_seeds(len(self.designs))
+        if self.max_seeds is not None and self.seeds != "auto":
+            raise ConfigError("--max-seeds limits --seeds auto: give that, or leave it out")
+        check_seeds(self.seeds, self.seed_limit, len(self.designs))
         check_device(self.device)
         if self.strict_coverage:
             from presilicon.emulation import coverage_workload

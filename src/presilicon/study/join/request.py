@@ -15,40 +15,17 @@ from presilicon.base import ConfigError, json_text, located
 from presilicon.designs import Design, load_recipe, recipe_label, vary_designs
 from presilicon.records import Direction
 from presilicon.runs import Run, StoredRun
-from presilicon.study.options import EvaluateOptions
+from presilicon.study.options import RequestOptions
 from presilicon.study.runner import saved_arguments
 from presilicon.workloads import Workload, load_workload, read_optimizer, with_learning_rate
 
 REQUEST_FILE = "request.json"
 
 
-class EvaluateRequest(EvaluateOptions, frozen=True, kw_only=True):
-    """The arguments that decide what `presilicon evaluate` computes; designs, workloads and files by name."""
+class EvaluateRequest(RequestOptions, frozen=True, kw_only=True):
+    """The arguments that decide what `presilicon evaluate` computes; of several targets the others are milestones."""
 
     designs: tuple[str, ...]
-    workload: str
-    target: float | tuple[float, ...] | None = None
-    """Of several targets the hardest is the target, and the others are milestones."""
-    stop_hopeless: bool = False
-    max_steps: int | None = None
-    times: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
-    evaluate_every: int | None = None
-    batch: int | None = None
-    """Batch size; budget and evaluation interval keep their samples."""
-    optimizer: str | None = None
-    """An optimizer of torch, such as `adamw(weight_decay=0.1)`."""
-    learning_rate: float | None = None
-    schedule: str | None = None
-    """Learning-rate schedule, such as `cosine(warmup=100)`."""
-    accumulate: int | None = None
-    """Micro-batches of a batch."""
-    numerics: tuple[str, ...] = ()
-    """Recipes, each replacing every design's own numerics."""
-    methods: tuple[str, ...] = ()
-    """Training methods of every design, as names or as `NAME.parameter=value`."""
-    vary: tuple[str, ...] = ()
-    """Fields with several values, such as `machine.rows=32,64`: one design per combination."""
     directory: str = ""
     """Where the run was started; paths in the other arguments are relative to it."""
 

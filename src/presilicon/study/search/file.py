@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from presilicon.base import (
@@ -19,11 +19,10 @@ from presilicon.base import (
     unknown,
 )
 from presilicon.records import POINT_METRICS, SIMULATED
-from presilicon.study.options import TrainOptions
+from presilicon.study.options import Count, TrainOptions
 from presilicon.study.search.axes import MOST_POINTS, Axis, grid_size, read_axes
 
 Sampler = Literal["grid", "random", "nsga2", "tpe"]
-Count = Annotated[int, Meta(ge=1)]
 
 
 class Search(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,7 +45,6 @@ class Training(TrainOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_steps: Count | None = None
     evaluate_every: Count | None = None
     stop_hopeless: bool = False
-    checkpoint_every: Count | None = None
 
     @property
     def all_seeds(self) -> range:
