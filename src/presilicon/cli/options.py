@@ -88,13 +88,13 @@ def _option(name: str, hint: Any, default: Any, text: str) -> Callable[[F], F]:
         words = f"no-{words}" if default else words
         shown = {"default": default, "show_default": False, "help": text}
         return click.option(f"--{words}", name, is_flag=True, flag_value=not default, **shown)
-    form: Any = click.Path(path_type=Path) if types == [Path] else types[0]
+    form: Any = flag.form or (click.Path(path_type=Path) if types == [Path] else types[0])
     row = next((part for part in types if get_origin(part) is tuple), None)
     if row is not None:
         form, default = row.__args__[0], ()
-        text = text if "repeated" in text else f"{text} May be repeated."
+        text = text if "repeated" in text.lower() else f"{text} May be repeated."
     elif bounds.ge is not None:
-        form = click.IntRange(int(bounds.ge), None if bounds.le is None else int(bounds.le))
+        form = (click.IntRange if form is int else click.FloatRange)(bounds.ge, bounds.le)  # type: ignore[arg-type]
     elif get_origin(form) is Literal:
         form = click.Choice(form.__args__)
     elif len(types) > 1:

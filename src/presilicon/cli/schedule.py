@@ -1,15 +1,17 @@
 """`presilicon schedule`: place and order the ops of a training step over several devices."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
+from msgspec import Meta, Struct
 
 from presilicon.base import ConfigError, to_plain, write_file
-from presilicon.cli.options import json_option, options_of, print_json, refuse_options, repeated
-from presilicon.study.options import ExecutionOptions, ScheduleOptions
+from presilicon.cli.options import json_option, options_of, print_json, refuse_options
+from presilicon.study.options import ExecutionOptions, Flag, ScheduleOptions
 
 _DEFAULT = "run"
+_FILE = click.Path(dir_okay=False, path_type=Path)
 _UNUSED = {
     "--rank": ("kind", "config", "fmax_table", "top", "tune", "settings", "out"),
     "--tune": ("shape", "config", "fmax_mhz", "fmax_table", "settings", "top"),
@@ -17,6 +19,35 @@ _UNUSED = {
     "this search, which builds no kernels": ("device", "timeout", "out"),
 }
 """Options of `schedule kernels` that each way to use it would ignore."""
+
+
+class KernelOptions(Struct, frozen=True, kw_only=True):
+    """The options of `presilicon schedule kernels`."""
+
+    kind: Annotated[str | None, Flag("op")] = None
+    """Kind: MatMul (default), Conv2D, MaxPool, BiasAddGrad, ...; --tune: by default all."""
+    shape: Annotated[str | None, Flag(metavar="AxBx...")] = None
+    """Shape of the op: MxKxN of a MatMul; by default one of medium size."""
+    config: Annotated[str | None, Flag(metavar="CU,SIMD,GROUP,UNROLL")] = None
+    """Rate only this configuration, at --fmax-mhz."""
+    fmax_mhz: float | None = None
+    """Clock of --config."""
+    fmax_table: Annotated[Path | None, Flag(form=_FILE)] = None
+    """Clocks in a JSON file, [[cu, simd, unroll, MHz], ...]; by default a synthetic model, labelled as such."""
+    top: Annotated[int, Meta(ge=1, le=1000)] = 5
+    """Number of configurations to list."""
+    settings: Annotated[tuple[str, ...], Flag("set", "FIELD=VALUE")] = ()
+    """Override a figure of the board, as in --set dsps=1518."""
+    tune: Annotated[int | None, Meta(ge=1, le=100_000), Flag(metavar="N")] = None
+    """Try N configurations on --device, and store the best."""
+    rank: Annotated[int | None, Meta(ge=3, le=1000), Flag(metavar="N")] = None
+    """Time N configurations of MatMul on --device, beside LI."""
+    device: str = "opencl:0.0"
+    """OpenCL device of --tune and --rank, as opencl:PLATFORM.DEVICE."""
+    timeout: Annotated[float, Meta(ge=1, le=3600)] = 20.0
+    """Seconds for one configuration."""
+    out: Annotated[Path | None, Flag(form=_FILE)] = None
+    """Write --tune's table to this file instead."""
 
 
 class _Schedule(click.Group):
@@ -144,51 +175,10 @@ def characterize(
 
 
 @command.command("kernels")
-@click.option("--op", "kind", help="Kind: MatMul (default), Conv2D, MaxPool, BiasAddGrad, ...; --tune: by default all.")
-@click.option("--shape", metavar="AxBx...", help="Shape of the op: MxKxN of a MatMul; by default one of medium size.")
-@click.option("--config", metavar="CU,SIMD,GROUP,UNROLL", help="Rate only this configuration, at --fmax-mhz.")
-@click.option("--fmax-mhz", type=float, help="Clock of --config.")
-@click.option(
-    "--fmax-table",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Clocks in a JSON file, [[cu, simd, unroll, MHz], ...]; by default a synthetic model, labelled as such.",
-)
-@click.option("--top", type=click.IntRange(1, 1000), default=5, help="Number of configurations to list.")
-@repeated(
-    "--set",
-    "settings",
-    metavar="FIELD=VALUE",
-    help="Override a figure of the board, as in --set dsps=1518.",
-)
-@click.option(
-    "--tune", type=click.IntRange(1, 100_000), metavar="N", help="Try N configurations on --device, and store the best."
-)
-@click.option(
-    "--rank", type=click.IntRange(3, 1000), metavar="N", help="Time N configurations of MatMul on --device, beside LI."
-)
-@click.option("--device", default="opencl:0.0", help="OpenCL device of --tune and --rank, as opencl:PLATFORM.DEVICE.")
-@click.option("--timeout", type=click.FloatRange(1, 3600), default=20.0, help="Seconds for one configuration.")
-@click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write --tune's table to this file instead."
-)
+@options_of(KernelOptions)
 @json_option
 @click.pass_context
-def kernels(
-    context: click.Context,
-    kind: str | None,
-    shape: str | None,
-    config: str | None,
-    fmax_mhz: float | None,
-    fmax_table: Path | None,
-    top: int,
-    settings: tuple[str, ...],
-    tune: int | None,
-    rank: int | None,
-    device: str,
-    timeout: float,
-    out: Path | None,
-    as_json: bool,
-) -> None:
+def kernels(context: click.Context, /, as_json: bool, **values: Any) -> None:
     """Rank configurations of an FPGA kernel by an estimate of their time on a board, without compiling them.
 
     The estimate counts cycles and DRAM traffic (docs/scheduling.md); the published latency indicator (LI) stands beside
@@ -204,20 +194,18 @@ def kernels(
       presilicon schedule kernels --tune 60
       presilicon schedule kernels --rank 200 --shape 512x512x512
     """
-    ways = {"--rank": rank, "--tune": tune, "--config": config}
+    options = KernelOptions(**values)
+    ways = {"--rank": options.rank, "--tune": options.tune, "--config": options.config}
     way = next((name for name, value in ways.items() if value is not None), list(_UNUSED)[-1])
     refuse_options(context, _UNUSED[way], f"is not for {way}")
-    if tune is not None or rank is not None:
+    if options.rank is not None or options.tune is not None:
         from presilicon.cli.schedule_tuning import print_ranking, print_tuning
 
-        if rank is not None:
-            print_ranking(device, shape, rank, fmax_mhz, timeout, as_json)
-        elif tune is not None:
-            print_tuning(device, kind, tune, timeout, out, as_json)
+        (print_tuning if options.rank is None else print_ranking)(options, as_json)
         return
-    if (config is None) != (fmax_mhz is None):
+    if (options.config is None) != (options.fmax_mhz is None):
         raise ConfigError("--config and --fmax-mhz must be given together, as in --config 2,1,128,64 --fmax-mhz 210")
 
     from presilicon.cli.schedule_kernels import print_kernels
 
-    print_kernels(kind or "MatMul", shape, config, fmax_mhz, fmax_table, top, settings, as_json)
+    print_kernels(options, as_json)

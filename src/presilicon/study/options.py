@@ -30,6 +30,8 @@ class Flag(NamedTuple):
 
     name: str = ""
     metavar: str | None = None
+    form: Any = None
+    """A type of click in place of the field's."""
 
 
 class TrainOptions(Struct, frozen=True, kw_only=True):
