@@ -143,15 +143,9 @@ def run(
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the table to this .toml file.")
 @json_option
 def characterize(
-    workload: str,
-    batch: int | None,
-    device: str,
-    name: str | None,
-    repeats: int,
-    watts: float | None,
-    out: Path | None,
-    as_json: bool,
-) -> None:
+    workload: str, batch: int | None, device: str, name: str | None, repeats: int, watts: float | None,
+    out: Path | None, as_json: bool,
+) -> None:  # fmt: skip
     """Time the ops of a workload on this machine, and write rows for a system's table.
 
     Power is read through NVML (CUDA) or RAPL (CPU); if there is neither, give --watts.

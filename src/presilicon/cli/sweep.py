@@ -35,16 +35,9 @@ _LINE_S = 5.0
 @out_option
 @json_option
 def command(
-    study: Path | None,
-    jobs: int | None,
-    on: str | None,
-    resume: str | None,
-    new: bool,
-    sensitivity: bool,
-    any_processor: bool,
-    out: Path,
-    as_json: bool,
-) -> None:
+    study: Path | None, jobs: int | None, on: str | None, resume: str | None, new: bool, sensitivity: bool,
+    any_processor: bool, out: Path, as_json: bool,
+) -> None:  # fmt: skip
     """Simulate or train every point of a study, and print the Pareto front of time, energy and area.
 
     STUDY.toml names designs, workloads and the parameters that vary: docs/studies.md. A study that was interrupted
