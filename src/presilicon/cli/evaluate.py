@@ -107,7 +107,7 @@ def _evaluate(
         with seed_progress(len(plan.designs), plan.looks[0], plan.workload) as show:
             evaluated = carry_out(
                 plan, jobs=jobs, out=out, request=request, resumed=stored, on_run=on_run,
-                on_event=_Reporter(show), write_report=write_report,
+                on_event=_reporter(show), write_report=write_report,
             )  # fmt: skip
     except KeyboardInterrupt:
         if recorded:
@@ -123,23 +123,20 @@ def _evaluate(
         check_strict(evaluated.comparison.designs)
 
 
-class _Reporter:
-    """Shows events as progress, and notes of instruments once each."""
+def _reporter(show: "Callable[[Event], None]") -> "Callable[[Event], None]":
+    """Shows events as progress, and notes of instruments once each: those of all seeds give the same warning."""
+    from presilicon.records import InstrumentEvent
 
-    def __init__(self, show: "Callable[[Event], None]") -> None:
-        self._show = show
-        self._printed: set[str] = set()
+    printed = {""}
 
-    def __call__(self, event: "Event") -> None:
-        from presilicon.records import InstrumentEvent
-
+    def report(event: "Event") -> None:
         if not isinstance(event, InstrumentEvent):
-            self._show(event)
-            return
-        text = _instrument_note(event)
-        if text and text not in self._printed:  # the instruments of all seeds give the same warning
+            show(event)
+        elif (text := _instrument_note(event)) not in printed:
             click.echo(text, err=True)
-            self._printed.add(text)
+            printed.add(text)
+
+    return report
 
 
 def _instrument_note(event: "InstrumentEvent") -> str:

@@ -105,8 +105,8 @@ def run(
       presilicon schedule v100-3xs10-ideal --graph step.json --solver exact --no-transfers --json
       presilicon schedule cpu-2xopencl --workload digits-cnn --objective throughput --execute --steps 50
     """
-    from presilicon.cli.schedule_outputs import run_execution, run_schedule
-    from presilicon.study import ScheduleRequest
+    from presilicon.cli.schedule_outputs import run_schedule
+    from presilicon.study import ExecuteOptions, ScheduleRequest
 
     if options["workload"] is None:
         if sensitivity:
@@ -118,12 +118,12 @@ def run(
         raise ConfigError(f"--usd-per-kwh must be a price of at least 0, not {usd_per_kwh:g}")
     execution = {name: options.pop(name) for name in ExecutionOptions.__struct_fields__}
     request = ScheduleRequest(**options)
-    if execute:
-        if sensitivity:
-            raise ConfigError("--sensitivity compares schedules, and --execute runs one: give either")
-        return run_execution(request, execution, usd_per_kwh=usd_per_kwh, out=out, as_json=as_json)
-    refuse_options(context, execution, "is for --execute")
-    return run_schedule(request, sensitivity=sensitivity, usd_per_kwh=usd_per_kwh, out=out, as_json=as_json)
+    if execute and sensitivity:
+        raise ConfigError("--sensitivity compares schedules, and --execute runs one: give either")
+    if not execute:
+        refuse_options(context, execution, "is for --execute")
+    chosen = ExecuteOptions(**execution) if execute else None
+    return run_schedule(request, chosen, sensitivity, usd_per_kwh, out, as_json)
 
 
 @command.command("characterize")

@@ -50,24 +50,14 @@ def command(
       presilicon sweep examples/study.toml --on tcp://scheduler:8786
       presilicon sweep --resume latest
     """
-    from presilicon.study import (
-        SweepOptions,
-        carry_out_sweep,
-        read_study,
-        read_study_of,
-        with_any_processor,
-        with_sensitivity,
-    )
+    from presilicon.study import SweepOptions, carry_out_sweep, read_study, read_study_of, with_options
 
     if (study is None) == (resume is None):
         raise click.UsageError("give a STUDY.toml, or --resume RUN to continue one")
     if new and resume is not None:
         raise click.UsageError("--new starts again and --resume continues: give one of them")
     file = read_study(study) if study is not None else read_study_of(out, str(resume))
-    if sensitivity:
-        file = with_sensitivity(file)
-    if any_processor:
-        file = with_any_processor(file)
+    file = with_options(file, sensitivity=sensitivity, any_processor=any_processor)
     recorded: list[Run] = []
 
     def on_run(run: "Run", known: int) -> None:
@@ -75,15 +65,10 @@ def command(
         if known:
             click.echo(f"continuing {run.name}: {known} results are there", err=True)
 
+    options = SweepOptions(jobs=jobs, on=on, resume=resume, new=new, on_run=on_run, write_report=_write)
     try:
         with _progress() as show:
-            result = carry_out_sweep(
-                file,
-                out,
-                SweepOptions(
-                    jobs=jobs, on=on, resume=resume, new=new, on_run=on_run, on_progress=show, write_report=_write
-                ),
-            )
+            result = carry_out_sweep(file, out, options._replace(on_progress=show))
     except KeyboardInterrupt:
         if recorded:
             say_how_to_continue("sweep", recorded[0].name, out)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from presilicon.study.join.evaluation import Evaluated, Study, carry_out, compare, evaluate
     from presilicon.study.join.fairness import check_strict, compare_all, fairness, strict_problems
     from presilicon.study.join.idle import idle_in_prices
-    from presilicon.study.join.plan import Plan, check_device, plan_request
+    from presilicon.study.join.plan import EvaluationPlan, check_device, plan_request
     from presilicon.study.join.prices import StepGraphs, StepPrices, check_step_taps, price_remarks, price_trace
     from presilicon.study.join.request import EvaluateRequest, load_request, read_request, where_started
     from presilicon.study.join.run_changes import configuration_changes, design_changes
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         problem_of,
         schedule,
     )
-    from presilicon.study.search.file import StudyFile, read_study, with_any_processor, with_sensitivity
+    from presilicon.study.search.file import StudyFile, read_study, with_options
     from presilicon.study.search.sweep import SweepOptions, carry_out_sweep, read_study_of, sweep
 
 __getattr__ = deferred(__name__)
@@ -50,10 +50,10 @@ __all__ = [
     "SIZINGS",
     "EvaluateRequest",
     "Evaluated",
+    "EvaluationPlan",
     "ExecuteOptions",
     "Hybrid",
     "OperandEnergy",
-    "Plan",
     "Replay",
     "ReplayPoint",
     "ScheduleRequest",
@@ -105,6 +105,5 @@ __all__ = [
     "train_watched",
     "trains",
     "where_started",
-    "with_any_processor",
-    "with_sensitivity",
+    "with_options",
 ]

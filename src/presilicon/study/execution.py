@@ -52,7 +52,7 @@ TRIAL_STEPS, MOST_TRIAL_STEPS, TRIAL_S = 9, 60, 1.5
 """Steps from which times are taken, without the first: at least nine, and more until 1.5 s have passed."""
 
 
-class Training:
+class PlainTraining:
     """The plain training loop of a workload, without its learning-rate schedule, clipping and augmentation."""
 
     def __init__(self, workload: Workload, batch_size: int, seed: int = 0) -> None:
@@ -135,7 +135,7 @@ def _trial(
     options: "ExecuteOptions",
 ) -> tuple[list[Ran], float]:
     """Jobs of a few training steps by a schedule, without the first step, and the median of their makespans."""
-    training = Training(workload, batch_size)
+    training = PlainTraining(workload, batch_size)
     with Hybrid(
         training.model, problem, schedule, reference, devices=options.devices, takeover=options.takeover
     ) as run:
@@ -288,8 +288,8 @@ def execute(
     else:
         scheduled = solve_problem(request, system, None, progress)
     solution = scheduled.solution
-    plain = list(Training(workload, batch_size).run(options.steps)) if options.compare else []
-    training = Training(workload, batch_size)
+    plain = list(PlainTraining(workload, batch_size).run(options.steps)) if options.compare else []
+    training = PlainTraining(workload, batch_size)
     meter = _meter_under_cap(request.cap_w, solution.problem, options.watts)
     run = Hybrid(
         training.model, solution.problem, solution.schedule, system.reference, devices=options.devices,

@@ -145,6 +145,10 @@ def join_steps(workload: str, steps: Sequence[StepGraph], sizing: Sizing, kinds:
     return graphs[0] if len(graphs) == 1 else joined(workload, graphs, steps[0].batch_size)
 
 
+_SOLVED = ("objective", "cap_w", "limit_s", "solver", "time_limit_s", "sample_s", "lag_s", "seed")
+"""Options of a request that are the solver's."""
+
+
 class ScheduleRequest(ScheduleOptions, frozen=True, kw_only=True):
     """Everything that decides a schedule. Either `workload` or `graph` names the step."""
 
@@ -245,18 +249,11 @@ def solve_problem(
     solution = solve_best(
         [problem for _, problem, _, _ in built],
         plains=[plain for _, _, plain, _ in built],
-        objective=request.objective,
-        cap_w=request.cap_w,
-        limit_s=request.limit_s,
-        solver=request.solver,
-        time_limit_s=request.time_limit_s,
         reference=system.reference,
         candidates=movable,
         rules=_rules(system, request.literal),
         progress=progress,
-        sample_s=request.sample_s,
-        lag_s=request.lag_s,
-        seed=request.seed,
+        **{name: getattr(request, name) for name in _SOLVED},
     )
     chosen = next(each for each, own, _, _ in built if own is solution.problem)
     notes = (*solution.notes, *_reconfigurations(system, solution), *_comparison_notes(solution))
@@ -309,7 +306,7 @@ def _plausibility_notes(system: System, request: ScheduleRequest, solution: Solu
 
 
 def _reconfigurations(system: System, solution: Solution) -> Iterator[str]:
-    """What a schedule would gain or lose if boards changed their kernels within a step.
+    """Sentences on schedules whose boards would change their kernels within a step.
 
     The next step begins with the same kernels, so that a board that changes them loads two sets in every step.
     """
@@ -331,20 +328,9 @@ def _reconfigurations(system: System, solution: Solution) -> Iterator[str]:
             )
 
 
-def problem_of(
-    system: System,
-    workload: str,
-    batch_size: int | None = None,
-    *,
-    sizing: Sizing = "work",
-    transfers: bool = True,
-    relief: float = 1.0,
-) -> Problem:
-    """The scheduling problem of a workload's training step on a system."""
-    request = ScheduleRequest(
-        system=system, workload=workload, batch_size=batch_size, sizing=sizing, transfers=transfers, relief=relief
-    )
-    return _problems(system, request)[0]
+def problem_of(system: System, workload: str, batch_size: int | None = None, **options: Any) -> Problem:
+    """The scheduling problem of a workload's training step on a system; `options` are fields of `ScheduleRequest`."""
+    return _problems(system, ScheduleRequest(system=system, workload=workload, batch_size=batch_size, **options))[0]
 
 
 def _problems(system: System, request: ScheduleRequest) -> tuple[Problem, Problem, tuple[int, ...]]:
@@ -360,19 +346,10 @@ def _problems(system: System, request: ScheduleRequest) -> tuple[Problem, Proble
         steps = capture_steps(request.workload, request.batch_of_copy(system))
         graph = join_steps(request.workload, steps, request.sizing, system.kinds)
         costs = simulated_costs(system, steps)
-    plain = build_problem(
-        system, graph, transfers=request.transfers, optimistic_links=request.optimistic_links, costs=costs
-    )
-    problem = plain
+    moves = {"transfers": request.transfers, "optimistic_links": request.optimistic_links}
+    plain = problem = build_problem(system, graph, costs=costs, **moves)
     if request.relief != 1.0:
-        problem = build_problem(
-            system,
-            graph,
-            transfers=request.transfers,
-            optimistic_links=request.optimistic_links,
-            relief=request.relief,
-            costs=costs,
-        )
+        problem = build_problem(system, graph, relief=request.relief, costs=costs, **moves)
     return problem, plain, tuple(op.id for op in graph.ops)
 
 

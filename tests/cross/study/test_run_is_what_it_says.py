@@ -246,17 +246,17 @@ def test_an_edited_format_is_another_training() -> None:
 
 
 def test_times_clocks_and_tables_are_part_of_a_configuration(tmp_path: Path) -> None:
-    from presilicon.study.join.plan import Plan
+    from presilicon.study.join.plan import EvaluationPlan
 
     design = ps.load_design("bf16-systolic")
     file = tmp_path / "times.csv"
     file.write_text("op,time_s\n")
     configs = [
-        Plan(designs=(design,), workload=QUICK, times=file).config(),
-        Plan(designs=(design,), workload=QUICK, times=file, clock_ghz=2.0).config(),
+        EvaluationPlan(designs=(design,), workload=QUICK, times=file).config(),
+        EvaluationPlan(designs=(design,), workload=QUICK, times=file, clock_ghz=2.0).config(),
     ]
     file.write_text("op,time_s\na,1\n")
-    configs.append(Plan(designs=(design,), workload=QUICK, times=file).config())
+    configs.append(EvaluationPlan(designs=(design,), workload=QUICK, times=file).config())
     assert len({json.dumps(config, sort_keys=True) for config in configs}) == 3
 
     from importlib.resources import files
@@ -269,7 +269,7 @@ def test_times_clocks_and_tables_are_part_of_a_configuration(tmp_path: Path) -> 
             group["fixed_us"] = fixed_us
         own.write_text(json.dumps(table))
         card = ps.load_design("h200", settings=[f"machine.measured={own}"])
-        digests.append(Plan(designs=(card,), workload=QUICK).config()["tables"])
+        digests.append(EvaluationPlan(designs=(card,), workload=QUICK).config()["tables"])
         times.append(ps.simulate(ps.capture(model(), torch.zeros(4, 8)), card).time_s)
     assert digests[0] != digests[1]
     assert times[0] < times[1]  # the file was read again

@@ -1,6 +1,6 @@
 """Time-to-accuracy and energy-to-accuracy of designs on a workload: emulation and simulation, joined.
 
-`ps.evaluate`, `ps.compare` and `presilicon evaluate` all describe their work as a `Plan` and call `carry_out`.
+`ps.evaluate`, `ps.compare` and `presilicon evaluate` all describe their work as a `EvaluationPlan` and call `carry_out`.
 """
 
 import shutil
@@ -30,7 +30,7 @@ from presilicon.study.join.fairness import check_strict, compare_all, fairness, 
 from presilicon.study.join.idle import idle_in_results
 from presilicon.study.join.looks import look_confidence, looks_rule
 from presilicon.study.join.pairs import undecided
-from presilicon.study.join.plan import Plan, Times
+from presilicon.study.join.plan import EvaluationPlan, Times
 from presilicon.study.join.prices import StepGraphs, StepPrices, with_methods
 from presilicon.study.join.request import EvaluateRequest, write_request
 from presilicon.study.join.results import join_result, price_seeds
@@ -102,7 +102,7 @@ def compare(
         ConfigError: an argument makes no sense, or is not strict.
         RunFailedError: training failed, or no seed of some design reached the target of a strict comparison.
     """
-    plan = Plan(
+    plan = EvaluationPlan(
         designs=tuple(load_design(design) if isinstance(design, str) else design for design in designs),
         workload=load_workload(workload) if isinstance(workload, str) else workload,
         times=times,
@@ -125,7 +125,7 @@ class Evaluated(NamedTuple):
 
 
 def carry_out(
-    plan: Plan,
+    plan: EvaluationPlan,
     *,
     jobs: int = 1,
     checkpoints: Path | None = None,
@@ -175,7 +175,7 @@ def carry_out(
 class Study:
     """A plan while it is carried out: the captured step, the prices of each design, and the traces."""
 
-    def __init__(self, plan: Plan, captured: Mapping[str, StepGraphs] | None = None) -> None:
+    def __init__(self, plan: EvaluationPlan, captured: Mapping[str, StepGraphs] | None = None) -> None:
         """`captured` has the steps of each design, after its methods, if they are there already."""
         self.plan = plan
         # Before any of the user's code runs, because it may leave something behind.

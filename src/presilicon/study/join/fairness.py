@@ -117,7 +117,7 @@ def unequal_hardware(results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def _amounts(result: Result, fields: dict[str, str]) -> str:
-    """What a machine has of a quantity, in words."""
+    """The amount of a quantity (memory, bandwidth) that a machine has, in words."""
     machine = result.provenance.get("design", {}).get("machine", {})
     amounts = {field: machine[field] for field in fields if machine.get(field)}
     if "memories" in amounts:

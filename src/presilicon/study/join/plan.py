@@ -23,7 +23,7 @@ Times = ForeignTimes | Path | str
 """Times of a step, or the file that contains them."""
 
 
-class Plan(EvaluateOptions, frozen=True, kw_only=True):
+class EvaluationPlan(EvaluateOptions, frozen=True, kw_only=True):
     """Everything that decides the numbers of an evaluation."""
 
     designs: tuple[Design, ...]
@@ -102,8 +102,7 @@ class Plan(EvaluateOptions, frozen=True, kw_only=True):
             "processor": processor(self.device),
         }
         config |= self._inputs() | self._trainings()
-        extensions = extensions_named_in(json.dumps(config, default=str))
-        return config | ({"extensions": extensions} if extensions else {})
+        return config | extensions_of(config)
 
     def _inputs(self) -> dict[str, Any]:
         """Files and options beside designs and workload that decide numbers, by their contents."""
@@ -133,6 +132,12 @@ class Plan(EvaluateOptions, frozen=True, kw_only=True):
         }
 
 
+def extensions_of(config: dict[str, Any]) -> dict[str, Any]:
+    """The extensions that a configuration names, as a part of it."""
+    extensions = extensions_named_in(json.dumps(config, default=str))
+    return {"extensions": extensions} if extensions else {}
+
+
 def _times_content(times: Times) -> Any:
     """Times of a step as plain data, or the name of their file and the digest of its contents."""
     if isinstance(times, ForeignTimes):
@@ -140,11 +145,11 @@ def _times_content(times: Times) -> Any:
     return {"file": Path(times).name, "content": content_of(Path(times)).digest[:16]}
 
 
-def plan_request(request: EvaluateRequest) -> Plan:
+def plan_request(request: EvaluateRequest) -> EvaluationPlan:
     """The plan of a request: its designs and workload loaded."""
     designs = request.load_designs()
     workload, original = request.load_workload()
-    return Plan(
+    return EvaluationPlan(
         designs=tuple(designs),
         workload=workload,
         times=request.times_by_design([design.name for design in designs]) or None,

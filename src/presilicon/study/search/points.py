@@ -19,7 +19,7 @@ from presilicon.simulation import area
 from presilicon.study.join.prices import StepGraphs, StepPrices, check_step_taps
 from presilicon.study.join.request import EvaluateRequest
 from presilicon.study.search.axes import Axis, draw, grid
-from presilicon.study.search.file import StudyFile, Training
+from presilicon.study.search.file import PointTraining, StudyFile
 from presilicon.workloads import Workload
 
 GRAPHS = "graphs"
@@ -72,7 +72,7 @@ class Point(Struct, frozen=True, kw_only=True):
             key=self.key, number=self.number, design=self.design, workload=self.workload, values=self.values, **fields
         )
 
-    def request(self, training: Training | None = None) -> EvaluateRequest:
+    def request(self, training: PointTraining | None = None) -> EvaluateRequest:
         """The evaluation that trains it, as `presilicon evaluate` would."""
         recipe = self.values.get("numerics")
         options = {name: self.values[name] for name in OPTIONS if name in self.values}
@@ -162,7 +162,7 @@ class PricedStep(NamedTuple):
 _graphs: dict[str, StepGraphs] = {}
 
 
-def load_point_workload(point: Point, training: Training | None = None) -> Workload:
+def load_point_workload(point: Point, training: PointTraining | None = None) -> Workload:
     """The workload of a point, as it is trained."""
     options = {name: point.values[name] for name in OPTIONS if name in point.values}
     trained = {} if training is None else {name: getattr(training, name) for name in _TRAINING_OPTIONS}

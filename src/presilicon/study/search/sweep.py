@@ -1,6 +1,5 @@
 """Studies by file: opened, carried out or continued in a run directory, and their results."""
 
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -12,7 +11,6 @@ import msgspec
 from presilicon.base import (
     ConfigError,
     describe_processor,
-    extensions_named_in,
     json_text,
     processor,
     read_file,
@@ -33,10 +31,11 @@ from presilicon.runs import (
     write_labels,
 )
 from presilicon.study.join.idle import idle_remarks
+from presilicon.study.join.plan import extensions_of
 from presilicon.study.pool import LocalPool, OnEvent, WorkerPool
 from presilicon.study.runner import OnProgress, Runner, open_run, saved_arguments
 from presilicon.study.search.checks import check_study
-from presilicon.study.search.file import StudyFile, Training, map_files, read_study
+from presilicon.study.search.file import PointTraining, StudyFile, map_files, read_study
 from presilicon.study.search.front import broken_limit, pareto_front
 from presilicon.study.search.points import GRAPHS
 from presilicon.study.search.table import PointTable
@@ -108,9 +107,11 @@ def carry_out_sweep(study: StudyFile, out: Path, options: SweepOptions) -> Sweep
     stored = _stored_run(study, out, options)
     if stored is not None and stored.status == "finished":
         _check_processor(stored, study)
-        result = read_sweep(stored.path, study)
-        if not _lacks_sensitivity(study, result):
-            return result
+        records, recommendation = PointTable(stored.path).records.values(), read_recommendation(stored.path)
+        # Asked for sensitivity, which needs no training, a study that has finished without it goes on.
+        wanted = study.choose is not None and study.choose.sensitivity
+        if not (wanted and recommendation is not None and recommendation.breaches is None):
+            return _result(study, stored.path, records, recommendation)
     with closing(_pool(study, out, options)) as pool:
         config, seed = study_config(study), study.search.seed
         any_processor = _takes_any_processor(study)
@@ -158,11 +159,6 @@ def read_study_of(out: Path, name: str) -> StudyFile:
     return saved_arguments(load_run(out, name), STUDY_FILE, StudyFile)
 
 
-def read_sweep(path: Path, study: StudyFile) -> SweepResult:
-    """The result of a study that has finished, from its directory."""
-    return _result(study, path, PointTable(path).records.values(), read_recommendation(path))
-
-
 def read_recommendation(path: Path) -> Recommendation | None:
     """The recommendation in a study's directory, if there is one."""
     try:
@@ -172,12 +168,6 @@ def read_recommendation(path: Path) -> Recommendation | None:
         return msgspec.convert(plain, Recommendation)
     except (OSError, msgspec.MsgspecError):
         return None
-
-
-def _lacks_sensitivity(study: StudyFile, result: SweepResult) -> bool:
-    """Whether a study that has finished without it is now asked for sensitivity, which needs no training."""
-    wanted = study.choose is not None and study.choose.sensitivity
-    return wanted and result.recommendation is not None and result.recommendation.breaches is None
 
 
 def study_config(study: StudyFile) -> dict[str, Any]:
@@ -207,14 +197,13 @@ def study_config(study: StudyFile) -> dict[str, Any]:
         **({"tables": tables} if tables else {}),
         "workloads": [workload.describe() for workload in workloads.values()],
     }
-    extensions = extensions_named_in(json.dumps(config, default=str))
-    config |= {"extensions": extensions} if extensions else {}
+    config |= extensions_of(config)
     unknown = [place for workload in workloads.values() for place in workload.content().unknown]
     config |= {"unknown": unknown} if unknown else {}
     return config | ({} if study.training is None else _trained_with(study.training, workloads))
 
 
-def _trained_with(training: Training, workloads: Mapping[str, Workload]) -> dict[str, Any]:
+def _trained_with(training: PointTraining, workloads: Mapping[str, Workload]) -> dict[str, Any]:
     """The data of a study that trains, by their contents, and the kind of processor."""
     from presilicon.study.join.seeds import load_splits
 

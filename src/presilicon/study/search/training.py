@@ -15,10 +15,10 @@ from presilicon.emulation import TrainingRecord
 from presilicon.records import Comparison, PointRecord, Result, ResultEvent, Trace
 from presilicon.runs import config_hash, create_run
 from presilicon.study.join.evaluation import Study
-from presilicon.study.join.plan import Plan
+from presilicon.study.join.plan import EvaluationPlan
 from presilicon.study.join.seeds import SeedTask, load_splits
 from presilicon.study.options import shared_fields
-from presilicon.study.search.file import Training
+from presilicon.study.search.file import PointTraining
 from presilicon.study.search.points import GRAPHS, Point, load_point_workload, step_graphs
 from presilicon.workloads import Workload
 
@@ -26,7 +26,7 @@ TRAININGS, POINT_RUNS = "trainings", "points"
 """Directories below that of the study: checkpoints with traces, and runs of points."""
 
 
-def load_record(point: Point, training: Training, seed: int) -> TrainingRecord:
+def load_record(point: Point, training: PointTraining, seed: int) -> TrainingRecord:
     """Everything that decides the bits of a point's training, from its names: a worker loads it itself."""
     design, workload = point.load_design(), load_point_workload(point, training)
     return TrainingRecord.of_design(design, workload, seed=seed, device=training.device)
@@ -38,7 +38,7 @@ class TrainedPoint(NamedTuple):
     point: Point
     design: Design
     workload: Workload
-    training: Training
+    training: PointTraining
     key: str
     """Hash of everything that its training depends on: equal for designs that train alike."""
     folder: Path
@@ -66,7 +66,7 @@ class TrainedPoint(NamedTuple):
         return trace
 
 
-def prepare_point(point: Point, training: Training, directory: Path) -> TrainedPoint:
+def prepare_point(point: Point, training: PointTraining, directory: Path) -> TrainedPoint:
     """A point with what its training needs.
 
     Raises:
@@ -79,13 +79,15 @@ def prepare_point(point: Point, training: Training, directory: Path) -> TrainedP
     return TrainedPoint(point, design, workload, training, key, (directory / TRAININGS).resolve())
 
 
-def plan_of(designs: Sequence[Design], workload: Workload, training: Training, *, sensitivity: bool = False) -> Plan:
+def plan_of(
+    designs: Sequence[Design], workload: Workload, training: PointTraining, *, sensitivity: bool = False
+) -> EvaluationPlan:
     """The evaluation of designs that were trained for a study."""
-    return Plan(
+    return EvaluationPlan(
         designs=tuple(designs),
         workload=workload,
         sensitivity=sensitivity,
-        **shared_fields(training, Plan),
+        **shared_fields(training, EvaluationPlan),
     )
 
 
@@ -138,7 +140,7 @@ def trained_record(point: Point, simulated: PointRecord, result: Result, run: st
     return point.record(stage="trained", metrics=metrics, run=f"{POINT_RUNS}/{run}")
 
 
-def few_steps(training: Training, workload: Workload, steps: int | None, tries: int) -> Training:
+def few_steps(training: PointTraining, workload: Workload, steps: int | None, tries: int) -> PointTraining:
     """A short training for a first look: some steps, or a quarter of the budget, and few seeds.
 
     Raises:
@@ -151,4 +153,4 @@ def few_steps(training: Training, workload: Workload, steps: int | None, tries: 
             f"choose.few_steps must be at least {workload.sustain * workload.evaluate_every}, {workload.sustain} "
             f"evaluations, not {short}"
         )
-    return Training(**asdict(training) | {"max_steps": min(short, budget), "seeds": tries, "stop_hopeless": False})
+    return PointTraining(**asdict(training) | {"max_steps": min(short, budget), "seeds": tries, "stop_hopeless": False})

@@ -11,7 +11,7 @@ from msgspec import structs
 
 import presilicon as ps
 from presilicon.records import Evaluation, FactsRun, SeedResult, StepFacts, Trace
-from presilicon.study import Plan, interval
+from presilicon.study import EvaluationPlan, interval
 from presilicon.study.join.evaluation import Study
 from presilicon.study.join.pairs import compare_seeds, ratio_interval
 from presilicon.study.join.statistics import interval_method
@@ -104,7 +104,7 @@ def twins() -> Study:
     """Two designs that differ in their names only, so that their steps cost the same."""
     design = ps.load_design("bf16-systolic")
     designs = (design, structs.replace(design, name="twin"))
-    return Study(Plan(designs=designs, workload=WORKLOAD, seeds="auto"))
+    return Study(EvaluationPlan(designs=designs, workload=WORKLOAD, seeds="auto"))
 
 
 def test_equal_designs_are_told_apart_in_at_most_one_study_of_twenty(twins, monkeypatch) -> None:
@@ -179,7 +179,7 @@ def test_a_budget_is_that_of_all_chips() -> None:
         machine = structs.replace(design.machine, chips=chips)
         design = structs.replace(design, machine=machine)
         workload = replace(WORKLOAD, batch_size=64 * chips)
-        study = Study(Plan(designs=(design,), workload=workload, seeds=2))
+        study = Study(EvaluationPlan(designs=(design,), workload=workload, seeds=2))
         missed = structs.replace(arriving(0, 10, until=50), evaluations=(), ending="diverged")
         study.traces = ((missed, arriving(1, 20, until=50)),)
         study_of[chips] = study
