@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 from msgspec import structs
 
-from presilicon.cli.options import json_option, options_of, out_option, repeated, say_how_to_continue
+from presilicon.cli.options import continues, json_option, options_of, out_option, repeated
 from presilicon.cli.progress import seed_progress
 from presilicon.study.options import RequestOptions
 
@@ -90,8 +90,6 @@ def _evaluate(
     from presilicon.runs import watch_run, write_labels
     from presilicon.study import carry_out, check_strict
 
-    recorded: list[Run] = []
-
     def on_run(run: "Run") -> None:
         recorded.append(run)
         if labels.name or labels.tags:  # never when it is resumed
@@ -103,16 +101,12 @@ def _evaluate(
         run.write_file("result.json", to_json(comparison))
         run.write_file("report.html", render_page(comparison, watch_run(run.path)))
 
-    try:
-        with seed_progress(len(plan.designs), plan.looks[0], plan.workload) as show:
-            evaluated = carry_out(
-                plan, jobs=jobs, out=out, request=request, resumed=stored, on_run=on_run,
-                on_event=_reporter(show), write_report=write_report,
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        if recorded:
-            say_how_to_continue("evaluate", recorded[0].name, out)
-        raise
+    progress = seed_progress(len(plan.designs), plan.looks[0], plan.workload)
+    with continues("evaluate", out) as recorded, progress as show:
+        evaluated = carry_out(
+            plan, jobs=jobs, out=out, request=request, resumed=stored, on_run=on_run,
+            on_event=_reporter(show), write_report=write_report,
+        )  # fmt: skip
     assert evaluated.run is not None
     if as_json:
         click.echo(to_json(evaluated.comparison), nl=False)

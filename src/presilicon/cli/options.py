@@ -5,11 +5,12 @@ import inspect
 import json
 import re
 import shlex
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_origin, get_type_hints
 
 import click
 from click.core import ParameterSource
@@ -18,6 +19,9 @@ from msgspec.structs import fields
 
 from presilicon.base import DOCUMENT_SCHEMA, ConfigError
 from presilicon.study.options import Flag, RequestOptions
+
+if TYPE_CHECKING:
+    from presilicon.runs import Run
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -140,7 +144,14 @@ out_option = click.option(
 )
 
 
-def say_how_to_continue(command: str, run: str, out: Path) -> None:
-    """Print the command that continues an interrupted run of the directory `out`."""
-    place = f" --out {shlex.quote(str(out))}" if str(out) != "runs" else ""
-    click.echo(f"to continue: presilicon {command} --resume {run}{place}", err=True)
+@contextmanager
+def continues(command: str, out: Path) -> Iterator[list["Run"]]:
+    """A context that says, when it is interrupted, how the run that its caller noted in the list is continued."""
+    recorded: list[Run] = []
+    try:
+        yield recorded
+    except KeyboardInterrupt:
+        if recorded:
+            place = f" --out {shlex.quote(str(out))}" if str(out) != "runs" else ""
+            click.echo(f"to continue: presilicon {command} --resume {recorded[0].name}{place}", err=True)
+        raise

@@ -132,18 +132,16 @@ def _numerics_of(numerics: "Numerics", layer: str | None) -> "Numerics":
     if changes:
         step = min(change.from_step for change in changes)
         click.echo(f"note: numerics change from step {step} on, which this leaves out", err=True)
+    own = numerics.overrides if layer is None else (*numerics.overrides, *numerics.schedule)
+    listing = ", ".join(f'"{pattern}"' for pattern in dict.fromkeys(entry.layers for entry in own))
     if layer is not None:
-        if not any(entry.matches(layer, ends) for entry in (*numerics.overrides, *numerics.schedule)):
-            patterns = dict.fromkeys(entry.layers for entry in (*numerics.overrides, *numerics.schedule))
-            listing = ", ".join(f'"{pattern}"' for pattern in patterns) or "none"
+        if not any(entry.matches(layer, ends) for entry in own):
             raise ConfigError(
-                f"--layer {layer}: the numerics have nothing of its own for it (layers with their own: {listing}); "
-                "leave out --layer for the unit of all others"
+                f"--layer {layer}: the numerics have nothing of its own for it (layers with their own: "
+                f"{listing or 'none'}); leave out --layer for the unit of all others"
             )
         return numerics.in_force(layer, ends=ends)
-    patterns = dict.fromkeys(entry.layers for entry in numerics.overrides)
-    if patterns:
-        listing = ", ".join(f'"{pattern}"' for pattern in patterns)
+    if listing:
         click.echo(f"note: layers {listing} have numerics of their own, which this leaves out; see --layer", err=True)
     return numerics
 

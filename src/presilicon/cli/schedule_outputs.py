@@ -238,14 +238,7 @@ def _sensitivity(request: ScheduleRequest) -> list[dict[str, Any]]:
     rows = []
     for sizing in SIZINGS:
         system, solution, _ = carry_out_schedule(replace(request, sizing=sizing, solver="greedy"))
-        moved = [op for op in solution.schedule.started if op.mode.device != system.reference]
-        rows.append(
-            {
-                "sizes": sizing,
-                "solver": "greedy",
-                "baseline_makespan_s": solution.baseline.cost.makespan_s,
-                **_saving(solution),
-                "moved_ops": len(moved),
-            }
-        )
+        moved = sum(op.mode.device != system.reference for op in solution.schedule.started)
+        row = {"sizes": sizing, "solver": "greedy", "baseline_makespan_s": solution.baseline.cost.makespan_s}
+        rows.append(row | _saving(solution) | {"moved_ops": moved})
     return rows

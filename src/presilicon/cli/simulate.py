@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from presilicon.base import ConfigError
 from presilicon.cli.options import json_option, options_of, refuse_options
-from presilicon.study.options import Count, Flag, RequestOptions
+from presilicon.study.options import Flag, RequestOptions
 
 if TYPE_CHECKING:
     from presilicon.designs import Convention, Machine
@@ -28,16 +28,15 @@ class StepOptions(Struct, frozen=True, kw_only=True):
 
     batch: Annotated[int | None, Meta(ge=1, le=_LARGEST_SIDE)] = None
     """Samples of a step, on all chips together."""
-    accumulate: Count | None = None
-    """Micro-batches whose gradients are added to one update."""
+    # Without a text here, since they are options of `evaluate` too.
+    accumulate: int | None = None
+    clock_ghz: float | None = None
     ops: Annotated[int, Meta(ge=0)] = 12
     """How many ops to list."""
     checkpoint: Annotated[str | None, Flag(metavar="sqrt|N")] = None
     """Drop activations in N even segments, and recompute them."""
     times: Path | None = None
     """Times of ops from another simulator or a profiler, in place of ours: see docs/simulation.md."""
-    clock_ghz: float | None = None
-    """Clock of the cycles in --times, in place of the design's own."""
     chakra: _File = None
     """Write the step as a Chakra execution trace, as well."""
     topology: _File = None
@@ -57,6 +56,7 @@ class StepOptions(Struct, frozen=True, kw_only=True):
 @click.option("--workload", metavar="NAME", help="See `presilicon list workloads`.")
 @click.option("--gemm", metavar="MxKxN", help="In place of a workload: one product C[M,N] = A[M,K] B[K,N].")
 @options_of(StepOptions)
+@options_of(RequestOptions, "accumulate", "clock_ghz")
 @click.option("--frames", type=_FILE, help="Write each cell in each cycle of a small --gemm (.json).")
 @click.option("--array", metavar="ROWSxCOLUMNS", help="Size of the systolic array, in place of the design's.")
 @click.option("--dataflow", type=click.Choice(_DATAFLOWS), help="Dataflow of every product, in place of the design's.")
@@ -112,7 +112,10 @@ def command(
     made: list[str] = []
     if array is not None or dataflow is not None or fold_overlap is not None:
         made = _array_settings(design, load_design(design).machine, array_sides, dataflow, fold_overlap)
-        _refuse_twice(made, settings)
+        given = {setting.partition("=")[0].strip() for setting in settings}
+        if twice := [path for setting in made if (path := setting.partition("=")[0].strip()) in given]:
+            several = "--array, --dataflow or --fold-overlap"
+            raise ConfigError(f"{twice[0]} is given by --set and by {several}: give it once")
     if sides is not None and dataflow is not None:
         made.append("machine.transpose=free")  # a single product transposes nothing
     try:
@@ -138,14 +141,6 @@ def _array_settings(
             f"--array, --dataflow and --fold-overlap are for systolic arrays; the machine of {design} is a "
             f"{machine.kind}: change it with --set machine.FIELD=VALUE, or take a systolic design such as bf16-systolic"
         ) from None
-
-
-def _refuse_twice(made: Sequence[str], settings: Sequence[str]) -> None:
-    """One field cannot be given by an option and by --set."""
-    paths = {setting.partition("=")[0].strip() for setting in settings}
-    twice = [path for setting in made if (path := setting.partition("=")[0].strip()) in paths]
-    if twice:
-        raise ConfigError(f"{twice[0]} is given by --set and by --array, --dataflow or --fold-overlap: give it once")
 
 
 def _as_typed(message: str, made: Sequence[str], array: str | None, dataflow: str | None, overlap: bool | None) -> str:

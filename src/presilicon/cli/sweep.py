@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from presilicon.base import MissingToolError, format_seconds, write_atomically
-from presilicon.cli.options import json_option, options_of, out_option, say_how_to_continue
+from presilicon.cli.options import continues, json_option, options_of, out_option
 from presilicon.study.options import EvaluateOptions
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ def command(
         raise click.UsageError("--new starts again and --resume continues: give one of them")
     file = read_study(study) if study is not None else read_study_of(out, str(resume))
     file = with_options(file, sensitivity=sensitivity, any_processor=any_processor)
-    recorded: list[Run] = []
 
     def on_run(run: "Run", known: int) -> None:
         recorded.append(run)
@@ -66,13 +65,8 @@ def command(
             click.echo(f"continuing {run.name}: {known} results are there", err=True)
 
     options = SweepOptions(jobs=jobs, on=on, resume=resume, new=new, on_run=on_run, write_report=_write)
-    try:
-        with _progress() as show:
-            result = carry_out_sweep(file, out, options._replace(on_progress=show))
-    except KeyboardInterrupt:
-        if recorded:
-            say_how_to_continue("sweep", recorded[0].name, out)
-        raise
+    with continues("sweep", out) as recorded, _progress() as show:
+        result = carry_out_sweep(file, out, options._replace(on_progress=show))
     if not (result.path / "table.csv").exists():  # it was carried out by `ps.sweep`
         _write(None, result)
     _print(result, bool(recorded), as_json)

@@ -10,12 +10,7 @@ from presilicon.base import deferred
 if TYPE_CHECKING:
     from presilicon.study.execution import ExecuteOptions, execute
     from presilicon.study.hybrid_context import Hybrid, hybrid
-    from presilicon.study.instrumented import (
-        compare_with_stream,
-        layers_of_workload,
-        stream_file,
-        train_watched,
-    )
+    from presilicon.study.instrumented import compare_with_stream, layers_of_workload, stream_file, train_watched
     from presilicon.study.join.evaluation import Evaluated, Study, carry_out, compare, evaluate
     from presilicon.study.join.fairness import check_strict, compare_all, fairness, strict_problems
     from presilicon.study.join.idle import idle_in_prices

@@ -16,15 +16,7 @@ from torch.utils import _pytree as pytree
 
 from presilicon.base import ConfigError, MissingToolError, format_seconds
 from presilicon.designs import System
-from presilicon.records import (
-    Execution,
-    Mode,
-    Pool,
-    Problem,
-    Schedule,
-    Started,
-    Task,
-)
+from presilicon.records import Execution, Mode, Pool, Problem, Schedule, Started, Task
 from presilicon.scheduling import (
     Graph,
     Meter,
@@ -39,13 +31,7 @@ from presilicon.scheduling import (
 )
 from presilicon.study.hybrid_context import Devices, Hybrid, gpu_clocks
 from presilicon.study.options import ExecutionOptions
-from presilicon.study.scheduling import (
-    Scheduled,
-    ScheduleRequest,
-    capture_steps,
-    join_steps,
-    solve_problem,
-)
+from presilicon.study.scheduling import Scheduled, ScheduleRequest, capture_steps, join_steps, solve_problem
 from presilicon.workloads import Workload, load_workload
 
 TRIAL_STEPS, MOST_TRIAL_STEPS, TRIAL_S = 9, 60, 1.5
@@ -127,13 +113,8 @@ def calibrate(
 
 
 def _trial(
-    problem: Problem,
-    schedule: Schedule,
-    reference: str,
-    workload: Workload,
-    batch_size: int,
-    options: "ExecuteOptions",
-) -> tuple[list[Ran], float]:
+    problem: Problem, schedule: Schedule, reference: str, workload: Workload, batch_size: int, options: "ExecuteOptions"
+) -> tuple[list[Ran], float]:  # fmt: skip
     """Jobs of a few training steps by a schedule, without the first step, and the median of their makespans."""
     training = PlainTraining(workload, batch_size)
     with Hybrid(
@@ -308,14 +289,9 @@ def execute(
 
 
 def _measured_schedule(
-    request: ScheduleRequest,
-    system: System,
-    graph: Graph,
-    workload: Workload,
-    batch_size: int,
-    options: ExecuteOptions,
-    progress: Progress | None,
-) -> Scheduled:
+    request: ScheduleRequest, system: System, graph: Graph, workload: Workload, batch_size: int,
+    options: ExecuteOptions, progress: Progress | None,
+) -> Scheduled:  # fmt: skip
     """A schedule from measured times of ops alone, re-timed by trials of the schedule itself, in which ops share cores.
 
     All trials but the last also choose devices again. What the last one takes beyond the re-timed schedule (ops are

@@ -134,13 +134,7 @@ def train_watched(
 
 
 def compare_with_stream(
-    recorded: bytes,
-    workload: Workload,
-    design: Design,
-    events: Sequence[Event],
-    *,
-    seed: int = 0,
-    **options: Any,
+    recorded: bytes, workload: Workload, design: Design, events: Sequence[Event], *, seed: int = 0, **options: Any
 ) -> Agreement:
     """Compare a recorded stream with a fresh emulation of its training, with the same commands.
 

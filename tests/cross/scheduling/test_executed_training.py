@@ -1,4 +1,4 @@
-"""PlainTraining on OpenCL devices, by a schedule, against plain torch: the same losses, also when a device fails."""
+"""Training on OpenCL devices, by a schedule, against plain torch: the same losses, also when a device fails."""
 
 import pytest
 import torch

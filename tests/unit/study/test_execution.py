@@ -1,4 +1,4 @@
-"""PlainTraining over several devices gives the numbers of plain torch, whatever runs where and whatever fails."""
+"""Training over several devices gives the numbers of plain torch, whatever runs where and whatever fails."""
 
 import threading
 

@@ -1,6 +1,6 @@
 """Time-to-accuracy and energy-to-accuracy of designs on a workload: emulation and simulation, joined.
 
-`ps.evaluate`, `ps.compare` and `presilicon evaluate` all describe their work as a `EvaluationPlan` and call `carry_out`.
+`ps.evaluate`, `ps.compare` and `presilicon evaluate` describe their work as an `EvaluationPlan` and call `carry_out`.
 """
 
 import shutil

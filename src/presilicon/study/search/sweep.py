@@ -8,14 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from presilicon.base import (
-    ConfigError,
-    describe_processor,
-    json_text,
-    processor,
-    read_file,
-    to_plain,
-)
+from presilicon.base import ConfigError, describe_processor, json_text, processor, read_file, to_plain
 from presilicon.designs import load_design
 from presilicon.records import PointMeasure, PointRecord, Recommendation, SweepResult
 from presilicon.runs import (

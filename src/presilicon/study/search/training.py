@@ -84,10 +84,7 @@ def plan_of(
 ) -> EvaluationPlan:
     """The evaluation of designs that were trained for a study."""
     return EvaluationPlan(
-        designs=tuple(designs),
-        workload=workload,
-        sensitivity=sensitivity,
-        **shared_fields(training, EvaluationPlan),
+        designs=tuple(designs), workload=workload, sensitivity=sensitivity, **shared_fields(training, EvaluationPlan)
     )
 
 
