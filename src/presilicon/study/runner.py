@@ -10,7 +10,7 @@ import msgspec
 from presilicon.base import ConfigError, RunFailedError, describe_processor
 from presilicon.records import DecisionEvent, EvaluationEvent, Event, SeedFinished, SeedsAdded, Trace
 from presilicon.runs import Run, StoredRun, create_run, resume_run
-from presilicon.study.pool import OnEvent, TaskBatch, TaskOutcome, WorkerPool
+from presilicon.study.pool import LocalPool, OnEvent, TaskBatch, TaskOutcome, WorkerPool
 
 if TYPE_CHECKING:
     from presilicon.study.join.seeds import SeedTask
@@ -51,7 +51,7 @@ class Runner:
         self.pool, self.run = pool, run
         self.on_progress = on_progress
         self._on_event = on_event
-        self._logged: set[object] = set() if run is None else {_identity(event) for event in run.log.read()}
+        self._logged: set[object] = set() if run is None else {_identity(event) for event in run.log.read()} - {None}
 
     def record(self, event: Event) -> None:
         """Log an event and pass it on, unless that was done before the run was interrupted.
@@ -60,7 +60,8 @@ class Runner:
         """
         identity = _identity(event)
         is_known = identity in self._logged and type(event) is not SeedFinished
-        self._logged.add(identity)
+        if identity is not None:
+            self._logged.add(identity)
         if self.run is not None and not is_known:
             self.run.record(event)
         if self._on_event is not None and not (is_known and isinstance(event, EvaluationEvent | DecisionEvent)):
@@ -104,10 +105,14 @@ class Runner:
         return [traces[number] for number in range(len(tasks))]
 
     def train_apart(self, tasks: "Sequence[SeedTask]", stage: str, *, device: str = "cpu") -> Iterator[TaskOutcome]:
-        """Outcomes of trainings whose traces stay in their checkpoints, and which fail one by one."""
+        """Outcomes of trainings whose traces stay in their checkpoints, and which fail one by one.
+
+        On a GPU of this machine they train one after another, since their models may be of very different sizes.
+        """
         from presilicon.study.join.seeds import train_seed
 
-        for outcome in self.outcomes(stage, TaskBatch(train_seed, tasks, device=device)):
+        pool = LocalPool(1) if device != "cpu" and isinstance(self.pool, LocalPool) else self.pool
+        for outcome in self.outcomes(stage, TaskBatch(train_seed, tasks, device=device), pool):
             if isinstance(outcome.result, SeedFinished):
                 self.record(outcome.result)
             yield outcome
@@ -118,7 +123,7 @@ class Runner:
 
 
 def _identity(event: Event) -> object:
-    """Equal for events that say the same thing, of which one is enough in a log."""
+    """Equal for events that say the same thing, of which one is enough in a log; None for events of other types."""
     match event:
         case EvaluationEvent():
             return event.design, event.seed, event.step
@@ -128,7 +133,7 @@ def _identity(event: Event) -> object:
             return event.seeds
         case DecisionEvent():
             return event.point, event.decision
-    return object()
+    return None
 
 
 class ProgressMeter:
@@ -156,8 +161,7 @@ def open_run(
     kind: str,
     config: dict[str, Any],
     out: Path,
-    *,
-    seed: int | None,
+    seed: int,
     stored: StoredRun | None = None,
     any_processor: bool = False,
 ) -> Run:

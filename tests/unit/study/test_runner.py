@@ -11,7 +11,7 @@ from presilicon.base import ConfigError, RunFailedError
 from presilicon.emulation import TrainingRecord
 from presilicon.records import DecisionEvent, EvaluationEvent, SeedFinished, SeedRestored, SeedsAdded
 from presilicon.runs import create_run, list_runs, resume_run
-from presilicon.study.join.seeds import SeedTask
+from presilicon.study.join.seeds import SeedTask, train_seed
 from presilicon.study.options import TrainOptions
 from presilicon.study.pool import LocalPool, TaskBatch, TaskOutcome
 from presilicon.study.runner import Runner
@@ -43,6 +43,19 @@ def test_traces_do_not_depend_on_the_pool_and_events_come_in_order():
     assert [trace.seed for trace in traces[0]] == [0, 1]
     assert logs[0] == logs[1]
     assert {type(log[-1]) for log in logs[0].values()} == {SeedFinished}
+
+
+def test_trainings_that_take_turns_have_the_traces_and_events_of_others():
+    seen = []
+    batch = TaskBatch(train_seed, list(tasks()), on_event=seen.append, ends_early=True)
+    outcomes = list(LocalPool(2)._take_turns(batch))
+    assert [outcome.number for outcome in outcomes] == [0, 1]
+    assert [outcome.result for outcome in outcomes] == Runner(LocalPool(1)).train(list(tasks()))
+    assert Counter(event.seed for event in seen if isinstance(event, SeedFinished)) == {0: 1, 1: 1}
+    broken = TaskBatch(train_seed, [task._replace(record=refuse) for task in tasks()])
+    assert [outcome.error for outcome in LocalPool(2)._take_turns(broken)] == ["it cannot be loaded"] * 2
+    with pytest.raises(ConfigError, match="cannot be loaded"):
+        list(LocalPool(2)._take_turns(broken._replace(ends_early=True)))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

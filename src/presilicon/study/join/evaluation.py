@@ -148,8 +148,7 @@ def carry_out(
     study = Study(plan)
     run, folder = None, out if resumed is None else resumed.path.parent
     if folder is not None:
-        config, any_processor = plan.config(), plan.any_processor
-        run = open_run("evaluate", config, folder, seed=plan.seed, stored=resumed, any_processor=any_processor)
+        run = open_run("evaluate", plan.config(), folder, plan.seed, resumed, plan.any_processor)
     runner = Runner(LocalPool(jobs, files=files_of(plan.workload)), run, on_event=on_event)
     with nullcontext() if run is None else run:
         if run is not None and resumed is None:

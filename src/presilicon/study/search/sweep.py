@@ -106,9 +106,7 @@ def carry_out_sweep(study: StudyFile, out: Path, options: SweepOptions) -> Sweep
         if not (wanted and recommendation is not None and recommendation.breaches is None):
             return _result(study, stored.path, records, recommendation)
     with closing(_pool(study, out, options)) as pool:
-        config, seed = study_config(study), study.search.seed
-        any_processor = _takes_any_processor(study)
-        run = open_run("sweep", config, out, seed=seed, stored=stored, any_processor=any_processor)
+        run = open_run("sweep", study_config(study), out, study.search.seed, stored, _takes_any_processor(study))
         if stored is None:
             with suppress(ConfigError):  # a name that cannot be a label
                 write_labels(run.path, make_labels(study.name, ()))
