@@ -145,6 +145,10 @@ def join_steps(workload: str, steps: Sequence[StepGraph], sizing: Sizing, kinds:
     return graphs[0] if len(graphs) == 1 else joined(workload, graphs, steps[0].batch_size)
 
 
+_PUBLISHED: dict[str, Any] = {
+    "takes_all": True, "small_ops": False, "moves": "in", "repair": "none", "sensor": "average",
+}  # fmt: skip
+"""The greedy rules to the letter."""
 _SOLVED = ("objective", "cap_w", "limit_s", "solver", "time_limit_s", "sample_s", "lag_s", "seed")
 """Options of a request that are the solver's."""
 
@@ -251,7 +255,7 @@ def solve_problem(
         plains=[plain for _, _, plain, _ in built],
         reference=system.reference,
         candidates=movable,
-        rules=_rules(system, request.literal),
+        rules=Rules(reference=system.reference, **(_PUBLISHED if request.literal else {"sensor": "peak"})),
         progress=progress,
         **{name: getattr(request, name) for name in _SOLVED},
     )
@@ -351,14 +355,6 @@ def _problems(system: System, request: ScheduleRequest) -> tuple[Problem, Proble
     if request.relief != 1.0:
         problem = build_problem(system, graph, relief=request.relief, costs=costs, **moves)
     return problem, plain, tuple(op.id for op in graph.ops)
-
-
-def _rules(system: System, literal: bool) -> Rules:
-    if not literal:
-        return Rules(reference=system.reference, sensor="peak")
-    return Rules(
-        reference=system.reference, takes_all=True, small_ops=False, moves="in", repair="none", sensor="average"
-    )
 
 
 def simulated_costs(system: System, steps: Sequence[StepGraph]) -> Costs:
