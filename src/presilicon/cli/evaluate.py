@@ -10,7 +10,7 @@ from msgspec import structs
 
 from presilicon.cli.options import continues, json_option, options_of, out_option, repeated
 from presilicon.cli.progress import seed_progress
-from presilicon.study.options import RequestOptions
+from presilicon.study import RequestOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ from msgspec import NODEFAULT, Meta, Struct
 from msgspec.structs import fields
 
 from presilicon.base import DOCUMENT_SCHEMA, ConfigError
-from presilicon.study.options import Flag, RequestOptions
+from presilicon.study import Flag, RequestOptions
 
 if TYPE_CHECKING:
     from presilicon.runs import Run

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from presilicon.base import ConfigError, to_plain, write_file
 from presilicon.cli.options import json_option, options_of, print_json, refuse_options
-from presilicon.study.options import ExecutionOptions, Flag, ScheduleOptions
+from presilicon.study import ExecutionOptions, Flag, ScheduleOptions
 
 _DEFAULT = "run"
 _FILE = click.Path(dir_okay=False, path_type=Path)

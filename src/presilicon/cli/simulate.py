@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from presilicon.base import ConfigError
 from presilicon.cli.options import json_option, options_of, refuse_options
-from presilicon.study.options import Flag, RequestOptions
+from presilicon.study import Flag, RequestOptions
 
 if TYPE_CHECKING:
     from presilicon.designs import Convention, Machine

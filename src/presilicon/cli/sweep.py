@@ -11,7 +11,7 @@ import click
 
 from presilicon.base import MissingToolError, format_seconds, write_atomically
 from presilicon.cli.options import continues, json_option, options_of, out_option
-from presilicon.study.options import EvaluateOptions
+from presilicon.study import RequestOptions
 
 if TYPE_CHECKING:
     from presilicon.records import SweepResult
@@ -29,7 +29,7 @@ _LINE_S = 5.0
 @click.option("--resume", metavar="RUN", help="Continue this run; the same study continues by itself.")
 @click.option("--new", is_flag=True, help="Start again, even if the same study was run before.")
 @options_of(
-    EvaluateOptions, "sensitivity", "any_processor",
+    RequestOptions, "sensitivity", "any_processor",
     sensitivity="Say which figures of the technology tables would change a choice.",
 )  # fmt: skip
 @out_option

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from presilicon.study.execution import ExecuteOptions, execute
     from presilicon.study.hybrid_context import Hybrid, hybrid
     from presilicon.study.instrumented import compare_with_stream, layers_of_workload, stream_file, train_watched
-    from presilicon.study.join.evaluation import Evaluated, Study, carry_out, compare, evaluate
+    from presilicon.study.join.evaluation import Study, carry_out, compare, evaluate
     from presilicon.study.join.fairness import check_strict, compare_all, fairness, strict_problems
     from presilicon.study.join.idle import idle_in_prices
     from presilicon.study.join.plan import EvaluationPlan, check_device, plan_request
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from presilicon.study.join.sensitivity import sensitivity, step_sensitivity
     from presilicon.study.join.statistics import interval
     from presilicon.study.operand_energy import OperandEnergy, operand_energies
+    from presilicon.study.options import ExecutionOptions, Flag, RequestOptions, ScheduleOptions
     from presilicon.study.replaying import Replay, ReplayPoint, replay
     from presilicon.study.reproducing import reproduce, reproduction_names, trains
     from presilicon.study.runner import SweepProgress
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
         problem_of,
         schedule,
     )
-    from presilicon.study.search.file import StudyFile, read_study, with_options
+    from presilicon.study.search.file import read_study, with_options
     from presilicon.study.search.sweep import SweepOptions, carry_out_sweep, read_study_of, sweep
 
 __getattr__ = deferred(__name__)
@@ -44,19 +45,21 @@ __all__ = [
     "MODELS",
     "SIZINGS",
     "EvaluateRequest",
-    "Evaluated",
     "EvaluationPlan",
     "ExecuteOptions",
+    "ExecutionOptions",
+    "Flag",
     "Hybrid",
     "OperandEnergy",
     "Replay",
     "ReplayPoint",
+    "RequestOptions",
+    "ScheduleOptions",
     "ScheduleRequest",
     "Scheduled",
     "StepGraphs",
     "StepPrices",
     "Study",
-    "StudyFile",
     "SweepOptions",
     "SweepProgress",
     "capture_steps",

@@ -134,8 +134,8 @@ class DesignChoice:
     def _promising(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         most = self.choosing.promising
         for rank, candidate in enumerate(candidates[most:], start=most + 1):
-            per_sample = candidate.record.metric(self.cost)
-            reason = f"{per_sample:.4g} {self.cost.rpartition('_')[2]} per sample is rank {rank}; {most} are tried"
+            cost, unit = candidate.record.metric(self.cost), self.cost.rpartition("_")[2]
+            reason = f"{cost:.4g} {unit} per sample is rank {rank}; {most} are tried"
             self.decide(candidate.point, "left out", reason)
         return candidates[:most]
 
