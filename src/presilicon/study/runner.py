@@ -56,7 +56,8 @@ class Runner:
     def record(self, event: Event) -> None:
         """Log an event and pass it on, unless that was done before the run was interrupted.
 
-        That seeds are added, or had ended, is passed on again, because progress is counted from the beginning.
+        That seeds are added, or had ended, is passed on again, because progress is counted from the beginning; decisions
+        about points are for the log alone.
         """
         identity = _identity(event)
         is_known = identity in self._logged and type(event) is not SeedFinished
@@ -64,7 +65,8 @@ class Runner:
             self._logged.add(identity)
         if self.run is not None and not is_known:
             self.run.record(event)
-        if self._on_event is not None and not (is_known and isinstance(event, EvaluationEvent | DecisionEvent)):
+        is_repeated = is_known and isinstance(event, EvaluationEvent)
+        if self._on_event is not None and not is_repeated and not isinstance(event, DecisionEvent):
             self._on_event(event)
 
     def outcomes(

@@ -71,9 +71,11 @@ def test_trainings_of_a_study_leave_their_traces_in_their_checkpoints(tmp_path, 
 
 
 def test_a_log_has_everything_once_however_often_a_run_continues(tmp_path):
+    told = []
     with create_run(tmp_path, "evaluate", {}, seed=0) as run:
         for event in EVENTS:
-            Runner(LocalPool(1), run).record(event)
+            Runner(LocalPool(1), run, on_event=told.append).record(event)
+    assert told == EVENTS[:3]  # a decision is for the log alone
     (stored,) = list_runs(tmp_path)
     for _ in range(2):
         told = []

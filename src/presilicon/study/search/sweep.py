@@ -53,7 +53,7 @@ class SweepOptions(NamedTuple):
     """Called with the run and the number of records that it has already."""
     on_progress: OnProgress | None = None
     on_event: OnEvent | None = None
-    """Called with each training that ended, and each decision about a point."""
+    """Called with each training that ended."""
     write_report: Callable[[Run, SweepResult], None] | None = None
 
 
