@@ -48,16 +48,14 @@ class Runner:
         on_event: OnEvent | None = None,
         on_progress: OnProgress | None = None,
     ) -> None:
-        self.pool, self.run = pool, run
-        self.on_progress = on_progress
-        self._on_event = on_event
+        self.pool, self.run, self.on_progress, self._on_event = pool, run, on_progress, on_event
         self._logged: set[object] = set() if run is None else {_identity(event) for event in run.log.read()} - {None}
 
     def record(self, event: Event) -> None:
         """Log an event and pass it on, unless that was done before the run was interrupted.
 
-        That seeds are added, or had ended, is passed on again, because progress is counted from the beginning; decisions
-        about points are for the log alone.
+        That seeds are added, or had ended, is passed on again, because progress is counted from the beginning.
+        Decisions about points are for the log alone.
         """
         identity = _identity(event)
         is_known = identity in self._logged and type(event) is not SeedFinished
