@@ -15,7 +15,7 @@ import torch
 
 from presilicon.records import Pool
 from presilicon.study import Hybrid, capture_steps, join_steps
-from presilicon.study.execution import Training, everything_on
+from presilicon.study.execution import PlainTraining, everything_on
 from presilicon.workloads import load_workload
 
 
@@ -38,8 +38,8 @@ def main() -> None:
     torch.set_num_threads(1)  # threads that wait for one another on a busy machine would hide everything else
     for name in options.workloads:
         graph = join_steps(name, capture_steps(name, options.batch), "work", None)
-        plain = laps(Training(load_workload(name), options.batch).run(options.steps))
-        training = Training(load_workload(name), options.batch)
+        plain = laps(PlainTraining(load_workload(name), options.batch).run(options.steps))
+        training = PlainTraining(load_workload(name), options.batch)
         problem, schedule = everything_on(graph, (Pool(name="cpu", units=1, idle_w=0.0, runtime=("cpu",)),), "cpu")
         with Hybrid(training.model, problem, schedule, "cpu") as run:
             through = laps(training.run(options.steps))

@@ -16,7 +16,9 @@ from presilicon.designs import load_design
 from presilicon.emulation import TrainingRecord
 from presilicon.emulation.training import step
 from presilicon.records import Trace
-from presilicon.study.join.seeds import SeedTask, train_seeds
+from presilicon.study.join.seeds import SeedTask
+from presilicon.study.pool import LocalPool
+from presilicon.study.runner import Runner
 from presilicon.workloads import load_workload
 
 SEEDS = 8
@@ -28,7 +30,7 @@ def train(steps: int, seeds: int, jobs: int, name: str) -> tuple[float, list[Tra
     numerics = load_design("bf16-systolic").numerics
     tasks = [SeedTask("bf16-systolic", TrainingRecord(workload, numerics, seed, "cuda")) for seed in range(seeds)]
     start = time.perf_counter()
-    traces = train_seeds(tasks, jobs, lambda event: None)
+    traces = Runner(LocalPool(jobs)).train(tasks, device="cuda")
     return seeds * steps / (time.perf_counter() - start), traces
 
 

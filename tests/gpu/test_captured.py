@@ -12,7 +12,9 @@ from presilicon.emulation import Checkpoint, TrainingRecord, train
 from presilicon.emulation.training import step
 from presilicon.emulation.training.captured import CapturedStep
 from presilicon.formats import MacUnit, parse
-from presilicon.study.join.seeds import SeedTask, train_seeds
+from presilicon.study.join.seeds import SeedTask
+from presilicon.study.pool import LocalPool
+from presilicon.study.runner import Runner
 from presilicon.workloads import Splits, Workload, adamw, sgd
 
 pytestmark = pytest.mark.gpu
@@ -98,7 +100,7 @@ def test_seeds_that_take_turns_have_the_bits_of_seeds_alone():
     for workload in (BASE, WORKLOADS["dropout"]):
         tasks = [SeedTask("bf16", TrainingRecord(workload, NUMERICS["bf16"], seed, "cuda")) for seed in range(5)]
         alone = [usual(workload, NUMERICS["bf16"], seed=seed) for seed in range(5)]
-        assert train_seeds(tasks, 3, lambda event: None) == alone
+        assert Runner(LocalPool(3)).train(tasks, device="cuda") == alone
 
 
 class Interrupt:

@@ -3,8 +3,9 @@
 import os
 from pathlib import Path
 
+from presilicon.base import ConfigError
 from presilicon.records import EvaluationEvent
-from presilicon.study.engine import emit
+from presilicon.study.pool import emit
 
 EVENTS = 200
 
@@ -23,3 +24,8 @@ def die_once(task: tuple[int, Path]) -> int:
         (folder / "died").touch()
         os._exit(1)
     return number
+
+
+def refuse() -> None:
+    """A record that no worker can load."""
+    raise ConfigError("it cannot be loaded")

@@ -152,14 +152,21 @@ class ExtensionPoint(Generic[T]):
 
 def extension_points() -> "list[ExtensionPoint[Any]]":
     """The extension points of the package, by the names of their groups."""
-    for module in _HOMES:
+    for module in _HOMES.values():
         import_module(f"presilicon.{module}")
-    own = [point for point in _points if point.group.startswith("presilicon.")]
-    return sorted(own, key=lambda point: point.group)
+    return sorted((point for point in _points if point.group in _HOMES), key=lambda point: point.group)
 
 
-_HOMES = ("formats", "ops", "designs", "workloads", "instrument", "study")
-"""Rooms that have extension points."""
+_HOMES = {
+    "presilicon.aggregations": "instrument",
+    "presilicon.formats": "formats",
+    "presilicon.machines": "designs",
+    "presilicon.methods": "designs",
+    "presilicon.ops": "ops",
+    "presilicon.reproductions": "study.reproducing",
+    "presilicon.workloads": "workloads.registry",
+}
+"""Where each group is declared."""
 
 
 def extensions_named_in(text: str) -> dict[str, str]:

@@ -8,19 +8,9 @@ import click
 from click.core import ParameterSource
 from msgspec import structs
 
-from presilicon.cli.options import (
-    SeedCount,
-    any_processor_option,
-    clock_option,
-    json_option,
-    method_option,
-    out_option,
-    repeated,
-    say_how_to_continue,
-    set_option,
-    vary_option,
-)
+from presilicon.cli.options import continues, json_option, options_of, out_option, repeated
 from presilicon.cli.progress import seed_progress
+from presilicon.study import RequestOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,83 +25,11 @@ _WITH_RESUME = {"resume", "any_processor", "jobs", "out", "as_json"}
 
 @click.command("evaluate")
 @click.argument("designs", nargs=-1, metavar="DESIGN...")
-@click.option("--workload", metavar="NAME", help="See `presilicon list workloads`; or a Python file of your own.")
-@click.option(
-    "--seeds",
-    type=SeedCount(),
-    default=5,
-    help="Training runs per design; auto: more and more until the ranking is decided.",
-)
-@click.option("--max-seeds", type=click.IntRange(min=1), help="Limit for --seeds auto.  [default: 40]")
-@click.option("--seed", type=int, default=0, help="The first seed; the others follow it.")
-@click.option(
-    "--target",
-    type=float,
-    multiple=True,
-    help="Value of the metric to reach, in place of the workload's own. May be repeated: training goes on to the "
-    "hardest, and all are reported.",
-)
-@click.option(
-    "--stop-hopeless", is_flag=True, help="Stop runs that cannot reach the target within their budget any more."
-)
-@click.option("--max-steps", type=click.IntRange(min=1), help="Training budget, in place of the workload's own.")
-@click.option("--evaluate-every", type=click.IntRange(min=1), help="Steps between evaluations on the validation split.")
-@click.option("--batch", type=click.IntRange(min=1), help="Samples of a step, on all chips; the budget keeps its own.")
-@click.option("--accumulate", type=click.IntRange(min=1), help="Micro-batches whose gradients are added to one update.")
-@click.option(
-    "--optimizer",
-    metavar="NAME[(...)]",
-    help="sgd, momentum, nesterov, adam, adamw, nadam, rmsprop or adagrad, with torch's parameters, as in "
-    "'adamw(weight_decay=0.1)'; at torch's default rate unless --lr is given.",
-)
-@click.option("--lr", "learning_rate", type=float, help="Learning rate, in place of the optimizer's.")
-@click.option(
-    "--schedule",
-    metavar="NAME[(...)]",
-    help="Learning-rate schedule: constant, step, cosine or polynomial, as in 'cosine(warmup=100)': docs/workloads.md.",
-)
+@options_of(RequestOptions)
 @click.option("--jobs", type=click.IntRange(min=1), help="Training runs at the same time.  [default: one per core]")
-@click.option("--device", default="cpu", help="Where to emulate: cpu or cuda.")
-@click.option(
-    "--sensitivity",
-    is_flag=True,
-    help="Say whether the rankings survive a factor of two in each figure of the technology tables.",
-)
-@repeated(
-    "--times",
-    metavar="[DESIGN=]FILE",
-    help="Times of ops by another simulator or a profiler, in place of ours: see docs/simulation.md.",
-)
-@any_processor_option
-@click.option(
-    "--checkpoint-every",
-    type=click.IntRange(min=1),
-    help="Evaluations between two checkpoints of a training run.  [default: as many as take at most 3% of its time]",
-)
-@click.option(
-    "--strict",
-    is_flag=True,
-    help="Refuse what flatters a design: few or chosen seeds, changed targets, budgets, evaluations or "
-    "hyperparameters, shared splits.",
-)
-@click.option(
-    "--strict-coverage",
-    is_flag=True,
-    help="Refuse a workload with products that emulation does not reach, before training starts.",
-)
-@click.option(
-    "--numerics",
-    multiple=True,
-    metavar="NAME[,NAME...]",
-    help="Recipes in place of each DESIGN's own numerics: see `presilicon list numerics`. Each is a design to compare.",
-)
 @click.option("--name", "label", metavar="NAME", help="A name for the run, by which other commands find it.")
 @repeated("--tag", "tags", metavar="TAG", help="A tag for `presilicon runs list`.")
 @click.option("--resume", metavar="RUN", help="Resume an interrupted run; the result is bit-identical.")
-@clock_option
-@method_option
-@set_option
-@vary_option
 @out_option
 @json_option
 @click.pass_context
@@ -172,8 +90,6 @@ def _evaluate(
     from presilicon.runs import watch_run, write_labels
     from presilicon.study import carry_out, check_strict
 
-    recorded: list[Run] = []
-
     def on_run(run: "Run") -> None:
         recorded.append(run)
         if labels.name or labels.tags:  # never when it is resumed
@@ -185,16 +101,12 @@ def _evaluate(
         run.write_file("result.json", to_json(comparison))
         run.write_file("report.html", render_page(comparison, watch_run(run.path)))
 
-    try:
-        with seed_progress(len(plan.designs), plan.looks[0], plan.workload) as show:
-            evaluated = carry_out(
-                plan, jobs=jobs, out=out, request=request, resumed=stored, on_run=on_run,
-                on_event=_Reporter(show), write_report=write_report,
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        if recorded:
-            say_how_to_continue("evaluate", recorded[0].name, out)
-        raise
+    progress = seed_progress(len(plan.designs), plan.looks[0], plan.workload)
+    with continues("evaluate", out) as recorded, progress as show:
+        evaluated = carry_out(
+            plan, jobs=jobs, out=out, request=request, resumed=stored, on_run=on_run,
+            on_event=_reporter(show), write_report=write_report,
+        )  # fmt: skip
     assert evaluated.run is not None
     if as_json:
         click.echo(to_json(evaluated.comparison), nl=False)
@@ -205,23 +117,20 @@ def _evaluate(
         check_strict(evaluated.comparison.designs)
 
 
-class _Reporter:
-    """Shows events as progress, and notes of instruments once each."""
+def _reporter(show: "Callable[[Event], None]") -> "Callable[[Event], None]":
+    """Shows events as progress, and notes of instruments once each: those of all seeds give the same warning."""
+    from presilicon.records import InstrumentEvent
 
-    def __init__(self, show: "Callable[[Event], None]") -> None:
-        self._show = show
-        self._printed: set[str] = set()
+    printed = {""}
 
-    def __call__(self, event: "Event") -> None:
-        from presilicon.records import InstrumentEvent
-
+    def report(event: "Event") -> None:
         if not isinstance(event, InstrumentEvent):
-            self._show(event)
-            return
-        text = _instrument_note(event)
-        if text and text not in self._printed:  # the instruments of all seeds give the same warning
+            show(event)
+        elif (text := _instrument_note(event)) not in printed:
             click.echo(text, err=True)
-            self._printed.add(text)
+            printed.add(text)
+
+    return report
 
 
 def _instrument_note(event: "InstrumentEvent") -> str:

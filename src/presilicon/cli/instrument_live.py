@@ -188,16 +188,9 @@ def sample(tap: str, every: int, **trainings: Any) -> None:
 @out_option
 @json_option
 def lockstep(
-    run: str,
-    stream: Path | None,
-    recorded: bool,
-    complete: bool,
-    engine: str,
-    design: str | None,
-    seed: int | None,
-    out: Path,
-    as_json: bool,
-) -> None:
+    run: str, stream: Path | None, recorded: bool, complete: bool, engine: str, design: str | None, seed: int | None,
+    out: Path, as_json: bool,
+) -> None:  # fmt: skip
     """Emulate an instrumented training of a RUN again and compare it with a stream, frame by frame.
 
     Exits with 1 at the first difference, with its tap, step and element.
@@ -262,15 +255,9 @@ def lockstep(
 @out_option
 @json_option
 def listen(
-    link: str,
-    design_name: str,
-    workload: str,
-    baud: int,
-    seconds: float | None,
-    token_file: Path | None,
-    out: Path,
+    link: str, design_name: str, workload: str, baud: int, seconds: float | None, token_file: Path | None, out: Path,
     as_json: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Program the instrument of a board and record its stream: LINK is HOST:PORT, a serial device or a file.
 
     The recording is a run: `watch`, `program`, `set`, `ranges` and `sample` work on it from another terminal. Its

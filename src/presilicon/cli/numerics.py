@@ -57,15 +57,9 @@ def diff(left: str, right: str, as_json: bool) -> None:
 @click.option("--threshold", default=0.1, help="Largest relative error of the gradients that passes.")
 @json_option
 def sensitivity(
-    workload: str,
-    formats: tuple[str, ...],
-    numerics: str,
-    layers: tuple[str, ...],
-    by_role: bool,
-    lift: bool,
-    threshold: float,
-    as_json: bool,
-) -> None:
+    workload: str, formats: tuple[str, ...], numerics: str, layers: tuple[str, ...], by_role: bool, lift: bool,
+    threshold: float, as_json: bool,
+) -> None:  # fmt: skip
     """Put one layer of WORKLOAD at a time in each format, and print how far the gradients of its first step move."""
     from presilicon.designs import load_numerics
     from presilicon.emulation import workload_sensitivity

@@ -1,5 +1,6 @@
 """`presilicon rtl`: MAC units, systolic arrays and the instrument as SystemVerilog."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +23,18 @@ def command() -> None:
     """Write MAC units, arrays and the instrument as SystemVerilog: docs/rtl-arithmetic.md, rtl-array.md, rtl.md."""
 
 
+def _writes_circuit(function: Callable[..., None]) -> Callable[..., None]:
+    """The argument DESIGN, and where and how its circuit is written."""
+    out = click.option("--out", type=_DIRECTORY, required=True, metavar="DIR", help="Where the files go.")
+    simulate = click.option("--simulate", is_flag=True, help="Run the written testbench in Verilator.")
+    for option in (json_option, set_option, simulate, out, click.argument("design")):
+        function = option(function)
+    return function
+
+
 @command.command("instrument")
-@click.argument("design")
-@click.option("--out", type=_DIRECTORY, required=True, metavar="DIR", help="Where the files go.")
 @repeated("--other-clock", type=int, metavar="TAP", help="A tap in a clock of its own: it gets an asynchronous queue.")
-@click.option("--simulate", is_flag=True, help="Run the written testbench in Verilator.")
-@set_option
-@json_option
+@_writes_circuit
 def instrument(
     design: str, out: Path, other_clock: tuple[int, ...], simulate: bool, settings: tuple[str, ...], as_json: bool
 ) -> None:
@@ -79,8 +85,6 @@ def _print_written(
 
 
 @command.command("mac")
-@click.argument("design")
-@click.option("--out", type=_DIRECTORY, required=True, metavar="DIR", help="Where the files go.")
 @click.option(
     "--product",
     type=click.Choice(["forward", "input_grad", "weight_grad"]),
@@ -94,19 +98,11 @@ def _print_written(
     default=64,
     help="Sums that share the random words of stochastic rounding, and sums of the testbench.",
 )
-@click.option("--simulate", is_flag=True, help="Run the written testbench in Verilator.")
-@set_option
-@json_option
+@_writes_circuit
 def mac(
-    design: str,
-    out: Path,
-    product: "ProductPhase",
-    layer: str | None,
-    outputs: int,
-    simulate: bool,
-    settings: tuple[str, ...],
-    as_json: bool,
-) -> None:
+    design: str, out: Path, product: "ProductPhase", layer: str | None, outputs: int, simulate: bool,
+    settings: tuple[str, ...], as_json: bool,
+) -> None:  # fmt: skip
     """Write the MAC unit of DESIGN: sources, top level, testbench with golden vectors, file lists, README."""
     from presilicon.designs import load_design
     from presilicon.records import OPERANDS
@@ -136,41 +132,29 @@ def _numerics_of(numerics: "Numerics", layer: str | None) -> "Numerics":
     if changes:
         step = min(change.from_step for change in changes)
         click.echo(f"note: numerics change from step {step} on, which this leaves out", err=True)
+    own = numerics.overrides if layer is None else (*numerics.overrides, *numerics.schedule)
+    listing = ", ".join(f'"{pattern}"' for pattern in dict.fromkeys(entry.layers for entry in own))
     if layer is not None:
-        if not any(entry.matches(layer, ends) for entry in (*numerics.overrides, *numerics.schedule)):
-            patterns = dict.fromkeys(entry.layers for entry in (*numerics.overrides, *numerics.schedule))
-            listing = ", ".join(f'"{pattern}"' for pattern in patterns) or "none"
+        if not any(entry.matches(layer, ends) for entry in own):
             raise ConfigError(
-                f"--layer {layer}: the numerics have nothing of its own for it (layers with their own: {listing}); "
-                "leave out --layer for the unit of all others"
+                f"--layer {layer}: the numerics have nothing of its own for it (layers with their own: "
+                f"{listing or 'none'}); leave out --layer for the unit of all others"
             )
         return numerics.in_force(layer, ends=ends)
-    patterns = dict.fromkeys(entry.layers for entry in numerics.overrides)
-    if patterns:
-        listing = ", ".join(f'"{pattern}"' for pattern in patterns)
+    if listing:
         click.echo(f"note: layers {listing} have numerics of their own, which this leaves out; see --layer", err=True)
     return numerics
 
 
 @command.command("array")
-@click.argument("design")
-@click.option("--out", type=_DIRECTORY, required=True, metavar="DIR", help="Where the files go.")
 @click.option("--layers", metavar="NAMES", default="", help="Layers that run on it, as in fc1,fc2, for the instrument.")
 @click.option("--samples", type=int, default=256, show_default=True, help="Most samples of a product.")
 @click.option("--features", type=int, default=1024, show_default=True, help="Most inputs or outputs of a layer.")
-@click.option("--simulate", is_flag=True, help="Run the written testbench in Verilator.")
-@set_option
-@json_option
+@_writes_circuit
 def array(
-    design: str,
-    out: Path,
-    layers: str,
-    samples: int,
-    features: int,
-    simulate: bool,
-    settings: tuple[str, ...],
+    design: str, out: Path, layers: str, samples: int, features: int, simulate: bool, settings: tuple[str, ...],
     as_json: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Write the systolic array of DESIGN, with its instrument: sources, testbenches with golden vectors, lists, README.
 
     It runs forward, input gradient and weight gradient of a linear layer with the weights in place: docs/rtl-array.md.
@@ -204,13 +188,9 @@ def array(
 @set_option
 @json_option
 def synth(
-    design: str,
-    target: "MacTarget",
-    layer: str | None,
-    timeout: float | None,
-    settings: tuple[str, ...],
+    design: str, target: "MacTarget", layer: str | None, timeout: float | None, settings: tuple[str, ...],
     as_json: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Synthesize the MAC units of DESIGN: cells, registers, area, clock, energy. Results are cached."""
     from presilicon.designs import load_design
     from presilicon.rtl import synthesize_units
@@ -237,14 +217,9 @@ def synth(
 @set_option
 @json_option
 def energy(
-    design: str,
-    workload: str,
-    steps: str,
-    layers: tuple[str, ...],
-    seed: int,
-    settings: tuple[str, ...],
+    design: str, workload: str, steps: str, layers: tuple[str, ...], seed: int, settings: tuple[str, ...],
     as_json: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Energy of the MAC units of DESIGN with the operands of an emulated training, by layer, product and step.
 
     Picojoules of a multiply-add in sky130_fd_sc_hd, without wires and glitches, beside those of normal random operands.
@@ -322,20 +297,10 @@ def _unit_figures(unit: "MacSynthesis") -> list[str]:
 @click.option("--out", type=_DIRECTORY, metavar="DIR", help="Where the files go.")
 @json_option
 def tap(
-    sources: tuple[Path, ...],
-    top: str,
-    signals: tuple[str, ...],
-    parameters: tuple[str, ...],
-    listing: bool,
-    config: str | None,
-    frame_length: int | None,
-    clock: str | None,
-    reset: str | None,
-    other_clock: tuple[int, ...],
-    include: tuple[Path, ...],
-    out: Path | None,
-    as_json: bool,
-) -> None:
+    sources: tuple[Path, ...], top: str, signals: tuple[str, ...], parameters: tuple[str, ...], listing: bool,
+    config: str | None, frame_length: int | None, clock: str | None, reset: str | None, other_clock: tuple[int, ...],
+    include: tuple[Path, ...], out: Path | None, as_json: bool,
+) -> None:  # fmt: skip
     """Make signals of your own design outputs and put the instrument beside it.
 
     Writes the design flattened with the signals as outputs, the instrument, and TOP_instrumented, which has both.

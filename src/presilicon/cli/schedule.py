@@ -1,14 +1,17 @@
 """`presilicon schedule`: place and order the ops of a training step over several devices."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
+from msgspec import Meta, Struct
 
 from presilicon.base import ConfigError, to_plain, write_file
-from presilicon.cli.options import json_option, print_json, refuse_options, repeated
+from presilicon.cli.options import json_option, options_of, print_json, refuse_options
+from presilicon.study import ExecutionOptions, Flag, ScheduleOptions
 
 _DEFAULT = "run"
+_FILE = click.Path(dir_okay=False, path_type=Path)
 _UNUSED = {
     "--rank": ("kind", "config", "fmax_table", "top", "tune", "settings", "out"),
     "--tune": ("shape", "config", "fmax_mhz", "fmax_table", "settings", "top"),
@@ -16,6 +19,35 @@ _UNUSED = {
     "this search, which builds no kernels": ("device", "timeout", "out"),
 }
 """Options of `schedule kernels` that each way to use it would ignore."""
+
+
+class KernelOptions(Struct, frozen=True, kw_only=True):
+    """The options of `presilicon schedule kernels`."""
+
+    kind: Annotated[str | None, Flag("op")] = None
+    """Kind: MatMul (default), Conv2D, MaxPool, BiasAddGrad, ...; --tune: by default all."""
+    shape: Annotated[str | None, Flag(metavar="AxBx...")] = None
+    """Shape of the op: MxKxN of a MatMul; by default one of medium size."""
+    config: Annotated[str | None, Flag(metavar="CU,SIMD,GROUP,UNROLL")] = None
+    """Rate only this configuration, at --fmax-mhz."""
+    fmax_mhz: float | None = None
+    """Clock of --config."""
+    fmax_table: Annotated[Path | None, Flag(form=_FILE)] = None
+    """Clocks in a JSON file, [[cu, simd, unroll, MHz], ...]; by default a synthetic model, labelled as such."""
+    top: Annotated[int, Meta(ge=1, le=1000)] = 5
+    """Number of configurations to list."""
+    settings: Annotated[tuple[str, ...], Flag("set", "FIELD=VALUE")] = ()
+    """Override a figure of the board, as in --set dsps=1518."""
+    tune: Annotated[int | None, Meta(ge=1, le=100_000), Flag(metavar="N")] = None
+    """Try N configurations on --device, and store the best."""
+    rank: Annotated[int | None, Meta(ge=3, le=1000), Flag(metavar="N")] = None
+    """Time N configurations of MatMul on --device, beside LI."""
+    device: str = "opencl:0.0"
+    """OpenCL device of --tune and --rank, as opencl:PLATFORM.DEVICE."""
+    timeout: Annotated[float, Meta(ge=1, le=3600)] = 20.0
+    """Seconds for one configuration."""
+    out: Annotated[Path | None, Flag(form=_FILE)] = None
+    """Write --tune's table to this file instead."""
 
 
 class _Schedule(click.Group):
@@ -52,95 +84,18 @@ def command(context: click.Context) -> None:
     "explores FPGA kernels.",
 )
 @click.argument("system")
-@click.option("--workload", metavar="NAME", help="See `presilicon list workloads`; or dcgan, a full step of it.")
-@click.option(
-    "--graph",
-    type=click.Path(path_type=Path),
-    help='Instead of a workload: ops in a JSON file, {"ops": [{"id": 0, "kind": "Conv2D", "size": "M", ...}]}.',
-)
-@click.option(
-    "--batch", "batch_size", type=click.IntRange(1, 1 << 24), help="Samples of an update, on all copies of the model."
-)
-@click.option(
-    "--objective",
-    type=click.Choice(["energy", "throughput"]),
-    default="energy",
-    help="Least energy, no slower than GPU-only; or most samples per second.",
-)
-@click.option(
-    "--power-cap",
-    "cap_w",
-    type=float,
-    metavar="W",
-    help="Limit on the sum of the peak power of running ops and idle devices.",
-)
-@click.option(
-    "--max-time",
-    "limit_s",
-    type=float,
-    metavar="S",
-    help="Longest makespan for --objective energy; by default that of GPU-only.",
-)
-@click.option(
-    "--solver",
-    type=click.Choice(["greedy", "heft", "anytime", "exact", "auto"]),
-    default="auto",
-    help="`auto` is exact for small steps and anytime for large ones.",
-)
-@click.option("--time-limit", "time_limit_s", type=float, default=20.0, metavar="S", help="Time limit of the search.")
-@click.option("--no-transfers", is_flag=True, help="Make transfers between devices free.")
-@click.option("--optimistic-links", is_flag=True, help="Let moves over a link not wait for one another.")
-@click.option("--allow-parts", is_flag=True, help="Accept a --graph of several unconnected parts.")
-@click.option(
-    "--sizes",
-    "sizing",
-    type=click.Choice(["work", "tensor", "im2col"]),
-    default="work",
-    help="Times of a workload's ops: interpolated by FLOPs, or by size classes of tensor or im2col dimensions.",
-)
+@options_of(ScheduleOptions)
 @click.option("--sensitivity", is_flag=True, help="Also report the results of all --sizes (greedy).")
-@click.option(
-    "--candidates",
-    "candidate_rule",
-    type=click.Choice(["all", "and", "paper"]),
-    default="all",
-    help="Greedy: which ops may leave the GPU, by thresholds on bandwidth and IPC.",
-)
-@click.option("--literal", is_flag=True, help="Greedy: the published rules to the letter, without our repairs.")
-@click.option("--relief", type=float, default=1.0, help="Speedup of the remaining GPU ops when others have left it.")
 @click.option("--usd-per-kwh", type=float, default=0.12, metavar="X", help="For the payback estimate.")
-@click.option("--sample", "sample_s", type=float, default=1e-3, metavar="S", help="Period of power readings.")
-@click.option("--lag", "lag_s", type=float, default=0.02, metavar="S", help="Period of the GPU-only clock controller.")
-@click.option("--seed", type=int, default=0, help="Seed of the search.")
 @click.option("--execute", is_flag=True, help="Train by the schedule on the real devices that the system names.")
-@click.option("--steps", type=click.IntRange(1), help="Training steps of --execute; by default 50.")
-@click.option("--no-measure", is_flag=True, help="--execute: use the system's table; do not measure ops here first.")
-@click.option("--no-takeover", is_flag=True, help="--execute: the idle reference device takes no ops of busy devices.")
-@click.option("--mirror", is_flag=True, help="--execute: copy results to the host, to survive the loss of a device.")
-@click.option("--set-clocks", is_flag=True, help="--execute: set the clocks of GPUs as the schedule says (root).")
-@click.option("--watts", type=float, help="--execute under a cap: power of the system, if it cannot be read.")
+@options_of(ExecutionOptions)
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for chart, trace and table.")
-@repeated(
-    "--set", "settings", metavar="PATH=VALUE", help="Override a field of the system, as in --set devices.fpga.idle_w=0."
-)
 @json_option
+@click.pass_context
 def run(
-    system: str,
-    workload: str | None,
-    no_transfers: bool,
-    sensitivity: bool,
-    usd_per_kwh: float,
-    execute: bool,
-    steps: int | None,
-    no_measure: bool,
-    no_takeover: bool,
-    mirror: bool,
-    set_clocks: bool,
-    watts: float | None,
-    out: Path | None,
-    as_json: bool,
+    context: click.Context, /, sensitivity: bool, usd_per_kwh: float, execute: bool, out: Path | None, as_json: bool,
     **options: Any,
-) -> int:
+) -> int:  # fmt: skip
     """Schedule a training step on SYSTEM: a preset (`presilicon list systems`) or a TOML file.
 
     \b
@@ -150,30 +105,25 @@ def run(
       presilicon schedule v100-3xs10-ideal --graph step.json --solver exact --no-transfers --json
       presilicon schedule cpu-2xopencl --workload digits-cnn --objective throughput --execute --steps 50
     """
-    from presilicon.cli.schedule_outputs import run_execution, run_schedule
-    from presilicon.study import ScheduleRequest
+    from presilicon.cli.schedule_outputs import run_schedule
+    from presilicon.study import ExecuteOptions, ScheduleRequest
 
-    if sensitivity and workload is None:
-        raise ConfigError("--sensitivity is for --workload: it compares ways to give captured ops a size")
-    context = click.get_current_context()
-    if workload is None:
+    if options["workload"] is None:
+        if sensitivity:
+            raise ConfigError("--sensitivity is for --workload: it compares ways to give captured ops a size")
         refuse_options(context, ("sizing",), "is for --workload: the ops of a graph have sizes or work of their own")
     if options["solver"] != "greedy" and not sensitivity:
         refuse_options(context, ("candidate_rule", "literal"), "is for --solver greedy")
     if not 0 <= usd_per_kwh < 1e9:
         raise ConfigError(f"--usd-per-kwh must be a price of at least 0, not {usd_per_kwh:g}")
-    request = ScheduleRequest(system=system, workload=workload, transfers=not no_transfers, **options)
-    if execute:
-        if sensitivity:
-            raise ConfigError("--sensitivity compares schedules, and --execute runs one: give either")
-        choices: dict[str, Any] = {"measure": not no_measure, "takeover": not no_takeover, "mirror": mirror}
-        choices |= {"set_clocks": set_clocks, "watts": watts} | ({} if steps is None else {"steps": steps})
-        return run_execution(request, choices, usd_per_kwh=usd_per_kwh, out=out, as_json=as_json)
-    flags = {"no-measure": no_measure, "no-takeover": no_takeover, "mirror": mirror, "set-clocks": set_clocks}
-    for name, given in {**flags, "steps": steps is not None, "watts": watts is not None}.items():
-        if given:
-            raise ConfigError(f"--{name} is for --execute")
-    return run_schedule(request, sensitivity=sensitivity, usd_per_kwh=usd_per_kwh, out=out, as_json=as_json)
+    execution = {name: options.pop(name) for name in ExecutionOptions.__struct_fields__}
+    request = ScheduleRequest(**options)
+    if execute and sensitivity:
+        raise ConfigError("--sensitivity compares schedules, and --execute runs one: give either")
+    if not execute:
+        refuse_options(context, execution, "is for --execute")
+    chosen = ExecuteOptions(**execution) if execute else None
+    return run_schedule(request, chosen, sensitivity, usd_per_kwh, out, as_json)
 
 
 @command.command("characterize")
@@ -193,15 +143,9 @@ def run(
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the table to this .toml file.")
 @json_option
 def characterize(
-    workload: str,
-    batch: int | None,
-    device: str,
-    name: str | None,
-    repeats: int,
-    watts: float | None,
-    out: Path | None,
-    as_json: bool,
-) -> None:
+    workload: str, batch: int | None, device: str, name: str | None, repeats: int, watts: float | None,
+    out: Path | None, as_json: bool,
+) -> None:  # fmt: skip
     """Time the ops of a workload on this machine, and write rows for a system's table.
 
     Power is read through NVML (CUDA) or RAPL (CPU); if there is neither, give --watts.
@@ -225,51 +169,10 @@ def characterize(
 
 
 @command.command("kernels")
-@click.option("--op", "kind", help="Kind: MatMul (default), Conv2D, MaxPool, BiasAddGrad, ...; --tune: by default all.")
-@click.option("--shape", metavar="AxBx...", help="Shape of the op: MxKxN of a MatMul; by default one of medium size.")
-@click.option("--config", metavar="CU,SIMD,GROUP,UNROLL", help="Rate only this configuration, at --fmax-mhz.")
-@click.option("--fmax-mhz", type=float, help="Clock of --config.")
-@click.option(
-    "--fmax-table",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Clocks in a JSON file, [[cu, simd, unroll, MHz], ...]; by default a synthetic model, labelled as such.",
-)
-@click.option("--top", type=click.IntRange(1, 1000), default=5, help="Number of configurations to list.")
-@repeated(
-    "--set",
-    "settings",
-    metavar="FIELD=VALUE",
-    help="Override a figure of the board, as in --set dsps=1518.",
-)
-@click.option(
-    "--tune", type=click.IntRange(1, 100_000), metavar="N", help="Try N configurations on --device, and store the best."
-)
-@click.option(
-    "--rank", type=click.IntRange(3, 1000), metavar="N", help="Time N configurations of MatMul on --device, beside LI."
-)
-@click.option("--device", default="opencl:0.0", help="OpenCL device of --tune and --rank, as opencl:PLATFORM.DEVICE.")
-@click.option("--timeout", type=click.FloatRange(1, 3600), default=20.0, help="Seconds for one configuration.")
-@click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write --tune's table to this file instead."
-)
+@options_of(KernelOptions)
 @json_option
 @click.pass_context
-def kernels(
-    context: click.Context,
-    kind: str | None,
-    shape: str | None,
-    config: str | None,
-    fmax_mhz: float | None,
-    fmax_table: Path | None,
-    top: int,
-    settings: tuple[str, ...],
-    tune: int | None,
-    rank: int | None,
-    device: str,
-    timeout: float,
-    out: Path | None,
-    as_json: bool,
-) -> None:
+def kernels(context: click.Context, /, as_json: bool, **values: Any) -> None:
     """Rank configurations of an FPGA kernel by an estimate of their time on a board, without compiling them.
 
     The estimate counts cycles and DRAM traffic (docs/scheduling.md); the published latency indicator (LI) stands beside
@@ -285,20 +188,18 @@ def kernels(
       presilicon schedule kernels --tune 60
       presilicon schedule kernels --rank 200 --shape 512x512x512
     """
-    ways = {"--rank": rank, "--tune": tune, "--config": config}
+    options = KernelOptions(**values)
+    ways = {"--rank": options.rank, "--tune": options.tune, "--config": options.config}
     way = next((name for name, value in ways.items() if value is not None), list(_UNUSED)[-1])
     refuse_options(context, _UNUSED[way], f"is not for {way}")
-    if tune is not None or rank is not None:
+    if options.rank is not None or options.tune is not None:
         from presilicon.cli.schedule_tuning import print_ranking, print_tuning
 
-        if rank is not None:
-            print_ranking(device, shape, rank, fmax_mhz, timeout, as_json)
-        elif tune is not None:
-            print_tuning(device, kind, tune, timeout, out, as_json)
+        (print_tuning if options.rank is None else print_ranking)(options, as_json)
         return
-    if (config is None) != (fmax_mhz is None):
+    if (options.config is None) != (options.fmax_mhz is None):
         raise ConfigError("--config and --fmax-mhz must be given together, as in --config 2,1,128,64 --fmax-mhz 210")
 
     from presilicon.cli.schedule_kernels import print_kernels
 
-    print_kernels(kind or "MatMul", shape, config, fmax_mhz, fmax_table, top, settings, as_json)
+    print_kernels(options, as_json)

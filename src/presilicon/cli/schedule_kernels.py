@@ -17,6 +17,7 @@ from presilicon.base import (
     unknown,
 )
 from presilicon.cli.options import print_json
+from presilicon.cli.schedule import KernelOptions
 from presilicon.scheduling import (
     SHAPES,
     Estimate,
@@ -37,27 +38,19 @@ _CONTRADICTION = 1.1
 """Ratio of estimated times above which the indicator contradicts the estimate."""
 
 
-def print_kernels(
-    kind: str,
-    shape: str | None,
-    config: str | None,
-    fmax_mhz: float | None,
-    fmax_table: Path | None,
-    top: int,
-    settings: tuple[str, ...],
-    as_json: bool,
-) -> None:
+def print_kernels(options: KernelOptions, as_json: bool) -> None:
     """Rank configurations, or print estimate and indicator of one."""
+    kind, shape, settings = options.kind or "MatMul", options.shape, options.settings
     if kind not in SHAPES:
         raise unknown("kind", kind, SHAPES)
     op = make_input(kind, SHAPES[kind][1] if shape is None else read_numbers("--shape", shape, "x"))
     source = Source(f"the board with {' '.join(settings)}" if settings else "the board")
     board = decode_config(apply_settings({}, settings, FpgaBoard, source), FpgaBoard, source)
     document: dict[str, Any] = {"op": kind, "shape": list(op.sides), "work": op.work, "board": to_plain(board)}
-    if config is not None and fmax_mhz is not None:
-        numbers = read_numbers("--config", config, ",")
+    if options.config is not None and options.fmax_mhz is not None:
+        numbers, fmax_mhz = read_numbers("--config", options.config, ","), options.fmax_mhz
         if len(numbers) != 4:
-            raise ConfigError(f"--config must be four numbers, as in 2,1,128,64, not {config[:60]}")
+            raise ConfigError(f"--config must be four numbers, as in 2,1,128,64, not {options.config[:60]}")
         value = latency_indicator(op.work, numbers[2], fmax_mhz)
         found = estimate(op, KernelConfig(*numbers), fmax_mhz, board)
         excess = found.excess(board)
@@ -70,9 +63,9 @@ def print_kernels(
             if excess is not None:
                 click.echo(f"it does not fit: it needs {excess}")
         return
-    fmax, label, monotone = _fmax(fmax_table)
+    fmax, label, monotone = _fmax(options.fmax_table)
     space = Space()
-    exploration = explore(op, fmax, space, board=board, top=top, monotone=monotone)
+    exploration = explore(op, fmax, space, board=board, top=options.top, monotone=monotone)
     best, preferred = exploration.best[0], exploration.preferred
     slower = preferred.estimate.time_s / best.estimate.time_s
     document |= {

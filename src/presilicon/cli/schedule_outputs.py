@@ -5,11 +5,11 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from presilicon.base import DOCUMENT_SCHEMA, pick, to_plain, write_file
 from presilicon.designs import System
@@ -30,56 +30,43 @@ _INTERRUPTED = 130
 
 
 def run_schedule(
-    request: ScheduleRequest, *, sensitivity: bool, usd_per_kwh: float, out: Path | None, as_json: bool
-) -> int:
-    """Schedule, print and write; returns the exit code."""
+    request: ScheduleRequest, options: ExecuteOptions | None, sensitivity: bool, usd_per_kwh: float, out: Path | None,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Schedule, train by the schedule if `options` are given, print and write; returns the exit code."""
     request.check()
     if out is not None:
         check_folder(out)
-    scheduled = carry_out_schedule(request, _progress(request.objective))
+    progress, execution = _progress(request.objective), None
+    if options is None:
+        scheduled = carry_out_schedule(request, progress)
+    else:
+        scheduled, execution = execute(request, options, progress)
     solution, system = scheduled.solution, scheduled.system
     payback = payback_of(system, solution, usd_per_kwh)
-    document = document_of(scheduled, payback)
+    document, view = document_of(scheduled, payback), _view(system, solution, payback)
     if sensitivity:
         document["sensitivity"] = _sensitivity(request)
-    view = _view(system, solution, payback)
+    if execution is not None:
+        document["execution"] = to_plain(execution) | {"largest_loss_difference": execution.largest_loss_difference}
     text = json.dumps(document, indent=2)
     if as_json:
         click.echo(text)
+    elif execution is not None:
+        click.echo(render_execution(view.title, execution), nl=False)
+        for note in view.notes:
+            click.echo(f"note: {note}")
     else:
         click.echo(render_summary(view, _gap_sentence(solution)), nl=False)
         for row in document.get("sensitivity", []):
             click.echo(f"sizes by {row['sizes']}: {_saving_sentence(row)} ({row['moved_ops']} ops moved)")
     if out is not None:
         paths = save_schedule(out, view, text + "\n", system=system.name)
+        if execution is not None:
+            paths = [*paths, out / "execution.html"]
+            write_file(paths[-1], render_execution_page(view, execution))
         click.echo("\n".join(f"wrote {path}" for path in paths), err=as_json)
-    return _INTERRUPTED if solution.schedule.interrupted else 0
-
-
-def run_execution(
-    request: ScheduleRequest, options: dict[str, Any], *, usd_per_kwh: float, out: Path | None, as_json: bool
-) -> int:
-    """Schedule, train by the schedule, print and write; returns the exit code."""
-    if out is not None:
-        check_folder(out)
-    scheduled, execution = execute(request, ExecuteOptions(**options), _progress(request.objective))
-    payback = payback_of(scheduled.system, scheduled.solution, usd_per_kwh)
-    view = _view(scheduled.system, scheduled.solution, payback)
-    document = {**document_of(scheduled, payback), "execution": to_plain(execution)}
-    document["execution"]["largest_loss_difference"] = execution.largest_loss_difference
-    text = json.dumps(document, indent=2)
-    if as_json:
-        click.echo(text)
-    else:
-        click.echo(render_execution(view.title, execution), nl=False)
-        for note in view.notes:
-            click.echo(f"note: {note}")
-    if out is not None:
-        page = out / "execution.html"
-        paths = [*save_schedule(out, view, text + "\n", system=scheduled.system.name), page]
-        write_file(page, render_execution_page(view, execution))
-        click.echo("\n".join(f"wrote {path}" for path in paths), err=as_json)
-    return 0
+    return _INTERRUPTED if solution.schedule.interrupted and execution is None else 0
 
 
 def _progress(objective: str) -> Callable[[float, float], None]:
@@ -251,14 +238,7 @@ def _sensitivity(request: ScheduleRequest) -> list[dict[str, Any]]:
     rows = []
     for sizing in SIZINGS:
         system, solution, _ = carry_out_schedule(replace(request, sizing=sizing, solver="greedy"))
-        moved = [op for op in solution.schedule.started if op.mode.device != system.reference]
-        rows.append(
-            {
-                "sizes": sizing,
-                "solver": "greedy",
-                "baseline_makespan_s": solution.baseline.cost.makespan_s,
-                **_saving(solution),
-                "moved_ops": len(moved),
-            }
-        )
+        moved = sum(op.mode.device != system.reference for op in solution.schedule.started)
+        row = {"sizes": sizing, "solver": "greedy", "baseline_makespan_s": solution.baseline.cost.makespan_s}
+        rows.append(row | _saving(solution) | {"moved_ops": moved})
     return rows

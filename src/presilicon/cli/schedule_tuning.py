@@ -1,11 +1,10 @@
 """Output of `presilicon schedule kernels --tune` and `--rank`."""
 
-from pathlib import Path
-
 import click
 
 from presilicon.base import ConfigError, to_plain
 from presilicon.cli.options import print_json
+from presilicon.cli.schedule import KernelOptions
 from presilicon.cli.schedule_kernels import read_numbers
 from presilicon.scheduling import (
     TUNED_OPS,
@@ -40,12 +39,12 @@ def _say(trial: Trial) -> None:
     )
 
 
-def print_tuning(device: str, kind: str | None, count: int, timeout_s: float, out: Path | None, as_json: bool) -> None:
+def print_tuning(options: KernelOptions, as_json: bool) -> None:
     """Tune, store the table and print it."""
-    info = _board(device)
-    ops = TUNED_OPS if kind is None else (kind,)
-    tuned, trials = tune(info, ops, configs=count, timeout_s=timeout_s, report=_say)
-    path = stored_path(info) if out is None else out
+    info = _board(options.device)
+    ops = TUNED_OPS if options.kind is None else (options.kind,)
+    tuned, trials = tune(info, ops, configs=options.tune or 0, timeout_s=options.timeout, report=_say)
+    path = stored_path(info) if options.out is None else options.out
     save_tuned(tuned, path)
     refused = [trial for trial in trials if trial.refused]
     if as_json:
@@ -57,12 +56,13 @@ def print_tuning(device: str, kind: str | None, count: int, timeout_s: float, ou
     click.echo(f"{len(trials)} trials, {len(refused)} refused; stored in {path}")
 
 
-def print_ranking(
-    device: str, shape: str | None, count: int, fmax_mhz: float | None, timeout_s: float, as_json: bool
-) -> None:
+def print_ranking(options: KernelOptions, as_json: bool) -> None:
     """Time configurations beside their latency indicators."""
-    sides = (512, 512, 512) if shape is None else read_numbers("--shape", shape, "x")
-    ranking = rank(_board(device), sides, count, fmax_mhz=fmax_mhz, timeout_s=timeout_s, report=_say)
+    sides = (512, 512, 512) if options.shape is None else read_numbers("--shape", options.shape, "x")
+    fmax_mhz, timeout_s = options.fmax_mhz, options.timeout
+    ranking = rank(
+        _board(options.device), sides, options.rank or 0, fmax_mhz=fmax_mhz, timeout_s=timeout_s, report=_say
+    )
     if as_json:
         print_json(**to_plain(ranking))
         return

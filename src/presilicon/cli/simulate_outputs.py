@@ -1,7 +1,7 @@
 """Output of `presilicon simulate`: text or JSON on stdout, and files."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from presilicon.base import ConfigError, write_file
+from presilicon.cli.simulate import StepOptions
 from presilicon.designs import Convention, Design
 from presilicon.records import Cost, Gemm, StepFacts, StepGraph
 from presilicon.report import (
@@ -42,25 +43,6 @@ from presilicon.simulation import (
 from presilicon.simulation import checkpoint as with_checkpoints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepOptions:
-    """Options of the price of a step, and the files to write."""
-
-    batch: int | None
-    accumulate: int | None
-    ops: int
-    checkpoint: str | None
-    times: Path | None
-    clock_ghz: float | None
-    chakra: Path | None
-    topology: Path | None
-    trace: Path | None
-    repeat: int | None
-    """Steps in the trace."""
-    memory_plot: Path | None
-    roofline_plot: Path | None
-
-
 def print_products(
     sides: tuple[int, ...], designs: Sequence[Design], convention: Convention, frames: Path | None, as_json: bool
 ) -> None:
@@ -68,7 +50,7 @@ def print_products(
     gemm = Gemm(*sides)
     designs = [msgspec.structs.replace(design, machine=design.machine.for_product()) for design in designs]
     if frames is not None:
-        _write_frames(frames, gemm, designs[0])
+        write_file(frames, msgspec.json.encode(designs[0].machine.play_product(gemm)) + b"\n")
     texts: list[str] = []
     documents, talk, prices = [], [], []
     for design in designs:
@@ -99,10 +81,6 @@ def _print(
     documents = [output for output in outputs if not isinstance(output, str)]
     click.echo(simulate_to_json(documents, remarks) if documents else "\n".join(texts), nl=False)
     return remarks
-
-
-def _write_frames(path: Path, gemm: Gemm, design: Design) -> None:
-    write_file(path, msgspec.json.encode(design.machine.play_product(gemm)) + b"\n")
 
 
 def print_steps(

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from presilicon.base import MissingToolError, format_seconds, write_atomically
-from presilicon.cli.options import any_processor_option, json_option, out_option, say_how_to_continue
+from presilicon.cli.options import continues, json_option, options_of, out_option
+from presilicon.study import RequestOptions
 
 if TYPE_CHECKING:
     from presilicon.records import SweepResult
@@ -27,21 +28,16 @@ _LINE_S = 5.0
 @click.option("--on", metavar="ADDRESS", help="Use the workers of a Dask scheduler, as in tcp://host:8786.")
 @click.option("--resume", metavar="RUN", help="Continue this run; the same study continues by itself.")
 @click.option("--new", is_flag=True, help="Start again, even if the same study was run before.")
-@click.option("--sensitivity", is_flag=True, help="Say which figures of the technology tables would change a choice.")
-@any_processor_option
+@options_of(
+    RequestOptions, "sensitivity", "any_processor",
+    sensitivity="Say which figures of the technology tables would change a choice.",
+)  # fmt: skip
 @out_option
 @json_option
 def command(
-    study: Path | None,
-    jobs: int | None,
-    on: str | None,
-    resume: str | None,
-    new: bool,
-    sensitivity: bool,
-    any_processor: bool,
-    out: Path,
-    as_json: bool,
-) -> None:
+    study: Path | None, jobs: int | None, on: str | None, resume: str | None, new: bool, sensitivity: bool,
+    any_processor: bool, out: Path, as_json: bool,
+) -> None:  # fmt: skip
     """Simulate or train every point of a study, and print the Pareto front of time, energy and area.
 
     STUDY.toml names designs, workloads and the parameters that vary: docs/studies.md. A study that was interrupted
@@ -54,44 +50,23 @@ def command(
       presilicon sweep examples/study.toml --on tcp://scheduler:8786
       presilicon sweep --resume latest
     """
-    from presilicon.study import (
-        SweepOptions,
-        carry_out_sweep,
-        read_study,
-        read_study_of,
-        with_any_processor,
-        with_sensitivity,
-    )
+    from presilicon.study import SweepOptions, carry_out_sweep, read_study, read_study_of, with_options
 
     if (study is None) == (resume is None):
         raise click.UsageError("give a STUDY.toml, or --resume RUN to continue one")
     if new and resume is not None:
         raise click.UsageError("--new starts again and --resume continues: give one of them")
     file = read_study(study) if study is not None else read_study_of(out, str(resume))
-    if sensitivity:
-        file = with_sensitivity(file)
-    if any_processor:
-        file = with_any_processor(file)
-    recorded: list[Run] = []
+    file = with_options(file, sensitivity=sensitivity, any_processor=any_processor)
 
     def on_run(run: "Run", known: int) -> None:
         recorded.append(run)
         if known:
             click.echo(f"continuing {run.name}: {known} results are there", err=True)
 
-    try:
-        with _progress() as show:
-            result = carry_out_sweep(
-                file,
-                out,
-                SweepOptions(
-                    jobs=jobs, on=on, resume=resume, new=new, on_run=on_run, on_progress=show, write_report=_write
-                ),
-            )
-    except KeyboardInterrupt:
-        if recorded:
-            say_how_to_continue("sweep", recorded[0].name, out)
-        raise
+    options = SweepOptions(jobs=jobs, on=on, resume=resume, new=new, on_run=on_run, write_report=_write)
+    with continues("sweep", out) as recorded, _progress() as show:
+        result = carry_out_sweep(file, out, options._replace(on_progress=show))
     if not (result.path / "table.csv").exists():  # it was carried out by `ps.sweep`
         _write(None, result)
     _print(result, bool(recorded), as_json)

@@ -89,7 +89,7 @@ def estimate(op: Input, config: KernelConfig, fmax_mhz: float, board: FpgaBoard)
 
     >>> from presilicon.scheduling.kernel_ops import make_input
     >>> product = make_input("MatMul", (2048, 1024, 1024))
-    >>> slow = estimate(product, KernelConfig(1, 1, 256, 1), 480, Board())
+    >>> slow = estimate(product, KernelConfig(1, 1, 256, 1), 480, FpgaBoard())
     >>> slow.compute_cycles == 2048 * 1024 * 1024, slow.limit, round(slow.time_s, 2)
     (True, 'compute', 4.47)
     """

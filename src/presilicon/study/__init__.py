@@ -1,48 +1,43 @@
 """Joins the engines: emulation says how many steps, simulation what a step costs.
 
-Importing this room loads neither torch nor numpy; names that need them are resolved when they are first used.
+Importing this room loads nothing else; names are resolved when they are first used.
 """
 
 from typing import TYPE_CHECKING
 
 from presilicon.base import deferred
-from presilicon.study.join.fairness import check_strict, compare_all, fairness, strict_problems
-from presilicon.study.join.idle import idle_in_prices
-from presilicon.study.join.plan import Plan, check_device, plan_request
-from presilicon.study.join.prices import StepGraphs, StepPrices, check_step_taps, price_remarks, price_trace
-from presilicon.study.join.request import EvaluateRequest, load_request, read_request, where_started
-from presilicon.study.join.run_changes import configuration_changes, design_changes
-from presilicon.study.join.sensitivity import sensitivity, step_sensitivity
-from presilicon.study.join.statistics import interval
-from presilicon.study.reproducing import reproduce, reproduction_names, trains
 
 if TYPE_CHECKING:
     from presilicon.study.execution import ExecuteOptions, execute
     from presilicon.study.hybrid_context import Hybrid, hybrid
-    from presilicon.study.instrumented import (
-        compare_with_stream,
-        layers_of_workload,
-        stream_file,
-        train_watched,
-    )
-    from presilicon.study.join.evaluation import Evaluated, Study, carry_out, compare, evaluate
+    from presilicon.study.instrumented import compare_with_stream, layers_of_workload, stream_file, train_watched
+    from presilicon.study.join.evaluation import Study, carry_out, compare, evaluate
+    from presilicon.study.join.fairness import check_strict, compare_all, fairness, strict_problems
+    from presilicon.study.join.idle import idle_in_prices
+    from presilicon.study.join.plan import EvaluationPlan, check_device, plan_request
+    from presilicon.study.join.prices import StepGraphs, StepPrices, check_step_taps, price_remarks, price_trace
+    from presilicon.study.join.request import EvaluateRequest, load_request, read_request, where_started
+    from presilicon.study.join.run_changes import configuration_changes, design_changes
+    from presilicon.study.join.sensitivity import sensitivity, step_sensitivity
+    from presilicon.study.join.statistics import interval
     from presilicon.study.operand_energy import OperandEnergy, operand_energies
+    from presilicon.study.options import ExecutionOptions, Flag, RequestOptions, ScheduleOptions
     from presilicon.study.replaying import Replay, ReplayPoint, replay
+    from presilicon.study.reproducing import reproduce, reproduction_names, trains
+    from presilicon.study.runner import SweepProgress
     from presilicon.study.scheduling import (
         MODELS,
         SIZINGS,
         Scheduled,
         ScheduleRequest,
-        Sizing,
         capture_steps,
         carry_out_schedule,
         join_steps,
         problem_of,
         schedule,
     )
-    from presilicon.study.search.file import StudyFile, read_study, with_any_processor, with_sensitivity
+    from presilicon.study.search.file import read_study, with_options
     from presilicon.study.search.sweep import SweepOptions, carry_out_sweep, read_study_of, sweep
-    from presilicon.study.search.work import SweepProgress
 
 __getattr__ = deferred(__name__)
 
@@ -50,20 +45,21 @@ __all__ = [
     "MODELS",
     "SIZINGS",
     "EvaluateRequest",
-    "Evaluated",
+    "EvaluationPlan",
     "ExecuteOptions",
+    "ExecutionOptions",
+    "Flag",
     "Hybrid",
     "OperandEnergy",
-    "Plan",
     "Replay",
     "ReplayPoint",
+    "RequestOptions",
+    "ScheduleOptions",
     "ScheduleRequest",
     "Scheduled",
-    "Sizing",
     "StepGraphs",
     "StepPrices",
     "Study",
-    "StudyFile",
     "SweepOptions",
     "SweepProgress",
     "capture_steps",
@@ -107,6 +103,5 @@ __all__ = [
     "train_watched",
     "trains",
     "where_started",
-    "with_any_processor",
-    "with_sensitivity",
+    "with_options",
 ]

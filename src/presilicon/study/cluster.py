@@ -1,17 +1,16 @@
-"""The workers of a Dask cluster as an engine: a scheduler by its address, results on a file system that all share."""
+"""The workers of a Dask cluster: a scheduler by its address, results on a file system that all share."""
 
 import re
 import secrets
 import socket
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from presilicon.base import ConfigError, MissingToolError, RunFailedError, describe_processor, meaning
 from presilicon.runs import versions
-from presilicon.study.engine import Outcome, attempt, registrations
+from presilicon.study.pool import TaskBatch, TaskOutcome, attempt, registrations
 
 TIMEOUT_S = 10
 LOOK_S = 5.0
@@ -38,7 +37,7 @@ def _no_answer(address: str, error: Exception) -> ConfigError:
     return ConfigError(f'--on {address}: no Dask scheduler answers there ({text}); start one with "dask scheduler"')
 
 
-class DaskEngine:
+class DaskPool:
     """Runs tasks on the workers of a scheduler; one whose worker dies runs again on another.
 
     Checked before the first task: the scheduler answers, it has workers, they have the same versions of the packages
@@ -129,27 +128,26 @@ class DaskEngine:
                 "all of them share"
             )
 
-    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any], *, trains: bool = True) -> Iterator[Outcome]:
-        """Outcomes as tasks finish; the scheduler gives those of a worker that died to another."""
+    def run(self, work: TaskBatch) -> Iterator[TaskOutcome]:
+        """Outcomes as tasks finish; the scheduler gives those of a worker that died to another. Events stay there."""
         import cloudpickle  # type: ignore[import-untyped]
         from distributed import CancelledError, KilledWorker, as_completed
 
         registered = registrations(cloudpickle.dumps)  # functions of the main program travel by value
         futures = {
-            self._client.submit(attempt, function, task, registered, pure=False): number
-            for number, task in enumerate(tasks)
+            self._client.submit(attempt, work.function, task, registered, pure=False): number
+            for number, task in enumerate(work.tasks)
         }
         has_ended = threading.Event()
         threading.Thread(target=self._watch, args=(has_ended,), daemon=True).start()
         try:
             for future in as_completed(futures, loop=self._client.loop):
-                task = tasks[futures[future]]
+                number = futures[future]
                 try:
-                    yield Outcome(task, *future.result())
+                    yield TaskOutcome(number, work.tasks[number], *future.result())
                 except KilledWorker:
-                    yield Outcome(
-                        task, failure=RunFailedError("its workers died (out of memory, perhaps)"), is_lost=True
-                    )
+                    failure = RunFailedError("its workers died (out of memory, perhaps)")
+                    yield TaskOutcome(number, work.tasks[number], failure=failure, is_lost=True)
                 except CancelledError:
                     raise RunFailedError(
                         "the Dask scheduler went away; the same command continues when it is back"

@@ -7,7 +7,6 @@ The schedule is made with them, tried, and followed.
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -17,15 +16,7 @@ from torch.utils import _pytree as pytree
 
 from presilicon.base import ConfigError, MissingToolError, format_seconds
 from presilicon.designs import System
-from presilicon.records import (
-    Execution,
-    Mode,
-    Pool,
-    Problem,
-    Schedule,
-    Started,
-    Task,
-)
+from presilicon.records import Execution, Mode, Pool, Problem, Schedule, Started, Task
 from presilicon.scheduling import (
     Graph,
     OpEstimate,
@@ -39,20 +30,15 @@ from presilicon.scheduling import (
     retimed,
 )
 from presilicon.study.hybrid_context import Devices, Hybrid, gpu_clocks
-from presilicon.study.scheduling import (
-    Scheduled,
-    ScheduleRequest,
-    capture_steps,
-    join_steps,
-    solve_problem,
-)
+from presilicon.study.options import ExecutionOptions
+from presilicon.study.scheduling import Scheduled, ScheduleRequest, capture_steps, join_steps, solve_problem
 from presilicon.workloads import Workload, load_workload
 
 TRIAL_STEPS, MOST_TRIAL_STEPS, TRIAL_S = 9, 60, 1.5
 """Steps from which times are taken, without the first: at least nine, and more until 1.5 s have passed."""
 
 
-class Training:
+class PlainTraining:
     """The plain training loop of a workload, without its learning-rate schedule, clipping and augmentation."""
 
     def __init__(self, workload: Workload, batch_size: int, seed: int = 0) -> None:
@@ -127,15 +113,10 @@ def calibrate(
 
 
 def _trial(
-    problem: Problem,
-    schedule: Schedule,
-    reference: str,
-    workload: Workload,
-    batch_size: int,
-    options: "ExecuteOptions",
-) -> tuple[list[Ran], float]:
+    problem: Problem, schedule: Schedule, reference: str, workload: Workload, batch_size: int, options: "ExecuteOptions"
+) -> tuple[list[Ran], float]:  # fmt: skip
     """Jobs of a few training steps by a schedule, without the first step, and the median of their makespans."""
-    training = Training(workload, batch_size)
+    training = PlainTraining(workload, batch_size)
     with Hybrid(
         training.model, problem, schedule, reference, devices=options.devices, takeover=options.takeover
     ) as run:
@@ -245,24 +226,14 @@ def measured_problem(system: System, graph: Graph, calibration: Calibration, fac
     return replace(problem, tasks=tuple(tasks), inputs=inputs, notes=(*system.notes, note))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExecuteOptions:
+class ExecuteOptions(ExecutionOptions, frozen=True, kw_only=True):
     """How a schedule is executed."""
 
-    steps: int = 50
-    measure: bool = True
-    """Whether to measure ops and links here first, instead of using the system's table."""
     trials: int = 2
     """Trials of the schedule, from whose times it is made again."""
-    takeover: bool = True
-    mirror: bool = False
     compare: bool = True
     """Whether to train the same steps with plain torch too, to compare the losses."""
     devices: Devices | None = None
-    watts: float | None = None
-    """Power of the system for the cap, if it cannot be read."""
-    set_clocks: bool = False
-    """Whether to set the clocks of GPUs as the schedule says."""
 
 
 def execute(
@@ -298,8 +269,8 @@ def execute(
     else:
         scheduled = solve_problem(request, system, None, progress)
     solution = scheduled.solution
-    plain = list(Training(workload, batch_size).run(options.steps)) if options.compare else []
-    training = Training(workload, batch_size)
+    plain = list(PlainTraining(workload, batch_size).run(options.steps)) if options.compare else []
+    training = PlainTraining(workload, batch_size)
     meter = _meter_under_cap(request.cap_w, solution.problem, options.watts)
     run = Hybrid(
         training.model, solution.problem, solution.schedule, system.reference, devices=options.devices,
@@ -318,14 +289,9 @@ def execute(
 
 
 def _measured_schedule(
-    request: ScheduleRequest,
-    system: System,
-    graph: Graph,
-    workload: Workload,
-    batch_size: int,
-    options: ExecuteOptions,
-    progress: Progress | None,
-) -> Scheduled:
+    request: ScheduleRequest, system: System, graph: Graph, workload: Workload, batch_size: int,
+    options: ExecuteOptions, progress: Progress | None,
+) -> Scheduled:  # fmt: skip
     """A schedule from measured times of ops alone, re-timed by trials of the schedule itself, in which ops share cores.
 
     All trials but the last also choose devices again. What the last one takes beyond the re-timed schedule (ops are

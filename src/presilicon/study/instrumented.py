@@ -134,20 +134,13 @@ def train_watched(
 
 
 def compare_with_stream(
-    recorded: bytes,
-    workload: Workload,
-    design: Design,
-    events: Sequence[Event],
-    *,
-    seed: int = 0,
-    device: str = "cpu",
-    step_s: float | None = None,
-    engine: InstrumentEngine | None = None,
+    recorded: bytes, workload: Workload, design: Design, events: Sequence[Event], *, seed: int = 0, **options: Any
 ) -> Agreement:
     """Compare a recorded stream with a fresh emulation of its training, with the same commands.
 
     `recorded` is the stream of a chip, of the circuit in a simulator, or of an earlier emulation; `events` are those of
-    the run: answers of other trainings are ignored. "Here" is the fresh emulation, "there" the recorded stream.
+    the run: answers of other trainings are ignored. "Here" is the fresh emulation, "there" the recorded stream. Other
+    options are those of `train_watched`.
     """
     assert design.instrument is not None
     sent = bytearray()
@@ -159,14 +152,11 @@ def compare_with_stream(
 
     answers = [event for event in events if isinstance(event, InstrumentAnswer)]
     source = Repeated(
-        answer
-        for answer in answers
-        if answer.design in ("", design.name) and (not answer.design or answer.seed == seed)
+        answer for answer in answers if not answer.design or (answer.design, answer.seed) == (design.name, seed)
     )
     train_watched(
-        workload, design, seed=seed, device=device, emit=note, step_s=step_s, engine=engine,
-        commands=lambda stream: source, links=[_RecordingLink(sent)],
-    )  # fmt: skip
+        workload, design, seed=seed, emit=note, commands=lambda stream: source, links=[_RecordingLink(sent)], **options
+    )
     return compare_streams(bytes(sent), recorded, design.instrument.built, names=names)
 
 

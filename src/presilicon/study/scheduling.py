@@ -6,9 +6,7 @@ the op's work.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from msgspec.structs import replace
 
@@ -16,19 +14,14 @@ from presilicon.base import ConfigError, format_seconds
 from presilicon.designs import System, load_design, load_system
 from presilicon.records import HostInput, Op, OpCost, Problem, StepGraph
 from presilicon.scheduling import (
-    LAG_S,
-    SAMPLE_S,
-    TIME_LIMIT_S,
     Costs,
     Graph,
     GraphOp,
-    Objective,
     OpEstimate,
     Plausibility,
     Progress,
     Rules,
     Solution,
-    Solver,
     build_problem,
     candidates,
     joined,
@@ -38,9 +31,9 @@ from presilicon.scheduling import (
     solve_best,
 )
 from presilicon.simulation import simulate
+from presilicon.study.options import ScheduleOptions, Sizing
 from presilicon.workloads import load_workload, step_graph
 
-Sizing = Literal["work", "tensor", "im2col"]
 SIZINGS: tuple[Sizing, ...] = get_args(Sizing)
 BYTES_PER_ELEMENT = 4
 
@@ -152,40 +145,18 @@ def join_steps(workload: str, steps: Sequence[StepGraph], sizing: Sizing, kinds:
     return graphs[0] if len(graphs) == 1 else joined(workload, graphs, steps[0].batch_size)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScheduleRequest:
+_PUBLISHED: dict[str, Any] = {
+    "takes_all": True, "small_ops": False, "moves": "in", "repair": "none", "sensor": "average",
+}  # fmt: skip
+"""The greedy rules to the letter."""
+_SOLVED = ("objective", "cap_w", "limit_s", "solver", "time_limit_s", "sample_s", "lag_s", "seed")
+"""Options of a request that are the solver's."""
+
+
+class ScheduleRequest(ScheduleOptions, frozen=True, kw_only=True):
     """Everything that decides a schedule. Either `workload` or `graph` names the step."""
 
     system: System | str
-    workload: str | None = None
-    graph: Path | None = None
-    """A JSON file with ops, in place of a workload."""
-    batch_size: int | None = None
-    """Samples of an update, on all copies of the model together; by default, each copy has the published number."""
-    objective: Objective = "energy"
-    cap_w: float | None = None
-    limit_s: float | None = None
-    """Longest makespan for the objective `energy`; by default that of the reference device alone."""
-    solver: Solver = "auto"
-    time_limit_s: float = TIME_LIMIT_S
-    sizing: Sizing = "work"
-    transfers: bool = True
-    """Whether moving tensors between devices takes time."""
-    optimistic_links: bool = False
-    """Whether moves over a link do not wait for one another."""
-    allow_parts: bool = False
-    """Whether a graph may consist of several unconnected parts."""
-    candidate_rule: Literal["all", "and", "paper"] = "all"
-    """Which ops may leave the reference device in the greedy solver."""
-    literal: bool = False
-    """The published greedy rules to the letter, without our repairs."""
-    relief: float = 1.0
-    """Factor by which ops on the reference device run faster when others have left it."""
-    sample_s: float = SAMPLE_S
-    lag_s: float = LAG_S
-    seed: int = 0
-    settings: tuple[str, ...] = ()
-    """`devices.fpga.idle_w=0`-like changes to the system."""
 
     def check(self) -> None:
         """Refuse combinations that make no sense.
@@ -282,18 +253,11 @@ def solve_problem(
     solution = solve_best(
         [problem for _, problem, _, _ in built],
         plains=[plain for _, _, plain, _ in built],
-        objective=request.objective,
-        cap_w=request.cap_w,
-        limit_s=request.limit_s,
-        solver=request.solver,
-        time_limit_s=request.time_limit_s,
         reference=system.reference,
         candidates=movable,
-        rules=_rules(system, request.literal),
+        rules=Rules(reference=system.reference, **(_PUBLISHED if request.literal else {"sensor": "peak"})),
         progress=progress,
-        sample_s=request.sample_s,
-        lag_s=request.lag_s,
-        seed=request.seed,
+        **{name: getattr(request, name) for name in _SOLVED},
     )
     chosen = next(each for each, own, _, _ in built if own is solution.problem)
     notes = (*solution.notes, *_reconfigurations(system, solution), *_comparison_notes(solution))
@@ -346,7 +310,7 @@ def _plausibility_notes(system: System, request: ScheduleRequest, solution: Solu
 
 
 def _reconfigurations(system: System, solution: Solution) -> Iterator[str]:
-    """What a schedule would gain or lose if boards changed their kernels within a step.
+    """Sentences on schedules whose boards would change their kernels within a step.
 
     The next step begins with the same kernels, so that a board that changes them loads two sets in every step.
     """
@@ -368,20 +332,9 @@ def _reconfigurations(system: System, solution: Solution) -> Iterator[str]:
             )
 
 
-def problem_of(
-    system: System,
-    workload: str,
-    batch_size: int | None = None,
-    *,
-    sizing: Sizing = "work",
-    transfers: bool = True,
-    relief: float = 1.0,
-) -> Problem:
-    """The scheduling problem of a workload's training step on a system."""
-    request = ScheduleRequest(
-        system=system, workload=workload, batch_size=batch_size, sizing=sizing, transfers=transfers, relief=relief
-    )
-    return _problems(system, request)[0]
+def problem_of(system: System, workload: str, batch_size: int | None = None, **options: Any) -> Problem:
+    """The scheduling problem of a workload's training step on a system; `options` are fields of `ScheduleRequest`."""
+    return _problems(system, ScheduleRequest(system=system, workload=workload, batch_size=batch_size, **options))[0]
 
 
 def _problems(system: System, request: ScheduleRequest) -> tuple[Problem, Problem, tuple[int, ...]]:
@@ -397,28 +350,11 @@ def _problems(system: System, request: ScheduleRequest) -> tuple[Problem, Proble
         steps = capture_steps(request.workload, request.batch_of_copy(system))
         graph = join_steps(request.workload, steps, request.sizing, system.kinds)
         costs = simulated_costs(system, steps)
-    plain = build_problem(
-        system, graph, transfers=request.transfers, optimistic_links=request.optimistic_links, costs=costs
-    )
-    problem = plain
+    moves = {"transfers": request.transfers, "optimistic_links": request.optimistic_links}
+    plain = problem = build_problem(system, graph, costs=costs, **moves)
     if request.relief != 1.0:
-        problem = build_problem(
-            system,
-            graph,
-            transfers=request.transfers,
-            optimistic_links=request.optimistic_links,
-            relief=request.relief,
-            costs=costs,
-        )
+        problem = build_problem(system, graph, relief=request.relief, costs=costs, **moves)
     return problem, plain, tuple(op.id for op in graph.ops)
-
-
-def _rules(system: System, literal: bool) -> Rules:
-    if not literal:
-        return Rules(reference=system.reference, sensor="peak")
-    return Rules(
-        reference=system.reference, takes_all=True, small_ops=False, moves="in", repair="none", sensor="average"
-    )
 
 
 def simulated_costs(system: System, steps: Sequence[StepGraph]) -> Costs:

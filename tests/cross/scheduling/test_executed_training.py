@@ -9,7 +9,7 @@ import presilicon as ps
 from hybrid_devices import at_random, place, place_graph
 from presilicon.scheduling import DeviceLostError, open_device
 from presilicon.study import ExecuteOptions, ScheduleRequest, execute
-from presilicon.study.execution import Training
+from presilicon.study.execution import PlainTraining
 from presilicon.study.hybrid_context import Hybrid
 from presilicon.study.scheduling import to_graph
 from presilicon.workloads import load_workload
@@ -38,8 +38,8 @@ class Failing:
 
 def trained(workload, batch_size, steps, seed, boards=NAMES, **options):
     problem, schedule = place(workload, batch_size, at_random(seed))
-    plain = list(Training(load_workload(workload), batch_size).run(steps))
-    training = Training(load_workload(workload), batch_size)
+    plain = list(PlainTraining(load_workload(workload), batch_size).run(steps))
+    training = PlainTraining(load_workload(workload), batch_size)
     devices = {"cpu": ["cpu"], "board": boards}
     with Hybrid(training.model, problem, schedule, "cpu", devices=devices, **options) as run:
         run.losses += training.run(steps)

@@ -29,7 +29,7 @@ from presilicon.emulation.training import checkpoint as checkpoints
 from presilicon.emulation.training.checkpoint import SHARE, Pace
 from presilicon.records import Trace
 from presilicon.study.join.evaluation import carry_out
-from presilicon.study.join.plan import Plan
+from presilicon.study.join.plan import EvaluationPlan
 from presilicon.study.join.seeds import forget_data, load_splits
 from presilicon.workloads import Splits, Workload, load_workload, sgd
 
@@ -382,7 +382,9 @@ def test_other_data_are_another_run(tmp_path: Path) -> None:
                  for source in sources]  # fmt: skip
     hashes = []
     for workload in workloads:
-        plan = Plan(designs=(ps.load_design("bf16-systolic"),), workload=replace(workload, max_steps=5), seeds=1)
+        plan = EvaluationPlan(
+            designs=(ps.load_design("bf16-systolic"),), workload=replace(workload, max_steps=5), seeds=1
+        )
         run = carry_out(plan, out=tmp_path).run
         assert run is not None
         hashes.append(json.loads((run.path / "run.json").read_text())["config_hash"])

@@ -24,8 +24,8 @@ from presilicon.emulation import Checkpoint, SavedRun, TrainingRecord, isolated,
 from presilicon.emulation.training.batches import WrittenInputWarning
 from presilicon.records import EvaluationEvent, Trace
 from presilicon.runs import EVENTS_FILE, EventLog, create_run, read_events
-from presilicon.study.engine import LocalEngine
 from presilicon.study.instrumented import stream_file
+from presilicon.study.pool import LocalPool, TaskBatch
 from presilicon.workloads import Splits, Workload, load_workload, sgd, splits_digest
 
 NUMERICS = ps.load_design("bf16-systolic").numerics
@@ -246,17 +246,17 @@ def test_an_edited_format_is_another_training() -> None:
 
 
 def test_times_clocks_and_tables_are_part_of_a_configuration(tmp_path: Path) -> None:
-    from presilicon.study.join.plan import Plan
+    from presilicon.study.join.plan import EvaluationPlan
 
     design = ps.load_design("bf16-systolic")
     file = tmp_path / "times.csv"
     file.write_text("op,time_s\n")
     configs = [
-        Plan(designs=(design,), workload=QUICK, times=file).config(),
-        Plan(designs=(design,), workload=QUICK, times=file, clock_ghz=2.0).config(),
+        EvaluationPlan(designs=(design,), workload=QUICK, times=file).config(),
+        EvaluationPlan(designs=(design,), workload=QUICK, times=file, clock_ghz=2.0).config(),
     ]
     file.write_text("op,time_s\na,1\n")
-    configs.append(Plan(designs=(design,), workload=QUICK, times=file).config())
+    configs.append(EvaluationPlan(designs=(design,), workload=QUICK, times=file).config())
     assert len({json.dumps(config, sort_keys=True) for config in configs}) == 3
 
     from importlib.resources import files
@@ -269,7 +269,7 @@ def test_times_clocks_and_tables_are_part_of_a_configuration(tmp_path: Path) -> 
             group["fixed_us"] = fixed_us
         own.write_text(json.dumps(table))
         card = ps.load_design("h200", settings=[f"machine.measured={own}"])
-        digests.append(Plan(designs=(card,), workload=QUICK).config()["tables"])
+        digests.append(EvaluationPlan(designs=(card,), workload=QUICK).config()["tables"])
         times.append(ps.simulate(ps.capture(model(), torch.zeros(4, 8)), card).time_s)
     assert digests[0] != digests[1]
     assert times[0] < times[1]  # the file was read again
@@ -532,14 +532,14 @@ def test_every_event_arrives_however_slowly_it_is_passed_on() -> None:
         threading.Event().wait(0.002)
         seen.append(event)
 
-    engine = LocalEngine(2, on_event=slow)
-    assert sorted(outcome.result for outcome in engine.run(emit_many, range(2))) == [0, 1]
+    outcomes = LocalPool(2).run(TaskBatch(emit_many, range(2), on_event=slow))
+    assert sorted(outcome.result for outcome in outcomes) == [0, 1]
     assert len(seen) == 2 * EVENTS
 
 
 def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
     tasks = [(number, tmp_path) for number in range(4)]
-    outcomes = list(LocalEngine(2).run(die_once, tasks))
+    outcomes = list(LocalPool(2).run(TaskBatch(die_once, tasks)))
     assert sorted(outcome.result for outcome in outcomes) == [0, 1, 2, 3]
 
 

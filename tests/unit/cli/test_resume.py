@@ -83,7 +83,7 @@ def test_a_run_whose_design_has_changed_is_not_resumed(invoke, tmp_path, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("presilicon.study.join.evaluation.train_seeds", interrupt)
+        patch.setattr("presilicon.study.runner.Runner.train", interrupt)
         broken = invoke("evaluate", "mine.toml", "--workload", "digits-mlp")
         elsewhere = invoke("evaluate", "mine.toml", "--workload", "digits-mlp", "--out", "my runs")
     assert elsewhere.err.partition("\n")[0].endswith(" --out 'my runs'")

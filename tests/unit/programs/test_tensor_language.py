@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from presilicon.base import ConfigError
-from presilicon.ops import calls, operator
+from presilicon.ops import operator
+from presilicon.ops.custom import calls
 
 TABLE = (1.0, 10.0, 100.0)
 X = torch.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]], dtype=torch.float64)

@@ -124,7 +124,7 @@ def test_without_dask_the_extra_is_named(tmp_path, monkeypatch):
 
 
 def test_a_scheduler_that_loses_all_workers_is_said_once(monkeypatch):
-    engine, ended = object.__new__(clusters.DaskEngine), threading.Event()
+    pool, ended = object.__new__(clusters.DaskPool), threading.Event()
     seen = [{"one": 1}, {}, {}, {"two": 1}]
 
     def next_look():
@@ -132,8 +132,8 @@ def test_a_scheduler_that_loses_all_workers_is_said_once(monkeypatch):
             ended.set()
         return seen.pop(0)
 
-    engine._client = SimpleNamespace(nthreads=next_look)
+    pool._client = SimpleNamespace(nthreads=next_look)
     monkeypatch.setattr(clusters, "LOOK_S", 0.001)
     with pytest.warns(clusters.NoWorkersWarning, match="has no workers any more") as caught:
-        engine._watch(ended)
+        pool._watch(ended)
     assert len(caught) == 1

@@ -12,7 +12,7 @@ from hybrid_devices import REFERENCE, Board, at_random, place, place_graph
 from presilicon.base import ConfigError, RunFailedError
 from presilicon.scheduling import HybridTensor, Ran
 from presilicon.study import capture_steps
-from presilicon.study.execution import Training, effective_times, fit_link
+from presilicon.study.execution import PlainTraining, effective_times, fit_link
 from presilicon.study.hybrid_context import GpuClocks, Hybrid
 from presilicon.study.scheduling import to_graph
 from presilicon.workloads import load_workload
@@ -24,7 +24,7 @@ SMALL = (("digits-cnn", 16), ("fashion-resnet", 4), ("shakespeare-gpt", 2))
 
 
 def train(workload, batch_size, problem=None, schedule=None, boards=None, steps=STEPS, **options):
-    training = Training(load_workload(workload), batch_size)
+    training = PlainTraining(load_workload(workload), batch_size)
     if problem is None:
         return list(training.run(steps)), training, None
     devices = {"cpu": ["cpu"], "board": boards or [Board(f"board {unit}") for unit in range(2)]}
@@ -225,7 +225,7 @@ def test_values_and_results_of_unknown_size_are_waited_for():
 
 def test_a_reference_device_with_memory_of_its_own():
     problem, schedule = place("digits-cnn", 16, at_random(7))
-    training = Training(load_workload("digits-cnn"), 16)
+    training = PlainTraining(load_workload("digits-cnn"), 16)
     devices = {"cpu": [Board("fast")], "board": [Board("first", fails_at=20), Board("second")]}
     with Hybrid(training.model, problem, schedule, REFERENCE, devices=devices) as run:
         losses = list(training.run(STEPS))
@@ -236,8 +236,8 @@ def test_a_reference_device_with_memory_of_its_own():
 
 def test_plain_memory_is_up_to_date_in_the_middle_of_training():
     problem, schedule = place("digits-cnn", 16, lambda index, op: (index % 2,))
-    training = Training(load_workload("digits-cnn"), 16)
-    plain = Training(load_workload("digits-cnn"), 16)
+    training = PlainTraining(load_workload("digits-cnn"), 16)
+    plain = PlainTraining(load_workload("digits-cnn"), 16)
     list(plain.run(2))
     devices = {"cpu": ["cpu"], "board": [Board(), Board()]}
     with Hybrid(training.model, problem, schedule, REFERENCE, devices=devices) as run:
@@ -281,7 +281,7 @@ def test_a_pool_needs_a_real_device_for_each_unit():
 
 def test_a_schedule_of_a_system_trains_a_model():
     plan = ps.schedule("v100-2xs10", "digits-mlp", 16, solver="heft")
-    training = Training(load_workload("digits-mlp"), 16)
+    training = PlainTraining(load_workload("digits-mlp"), 16)
     with ps.hybrid(training.model, plan, devices={"gpu": ["cpu"], "fpga": [Board("a"), Board("b")]}) as run:
         losses = list(training.run(2))
     assert largest_difference(losses, train("digits-mlp", 16, steps=2)[0]) < 1e-5

@@ -11,7 +11,7 @@ from torch.nn import functional
 from hybrid_devices import REFERENCE, Board, at_random, place
 from presilicon.base import RunFailedError
 from presilicon.scheduling import DeviceLostError
-from presilicon.study.execution import Training
+from presilicon.study.execution import PlainTraining
 from presilicon.study.hybrid_context import Hybrid, HybridWarning
 from presilicon.workloads import load_workload
 
@@ -28,7 +28,7 @@ def trained(look, steps=3):
     """What `look` sees after each step, in plain torch and in the context."""
     seen = []
     for in_context in (False, True):
-        training = Training(load_workload("digits-mlp"), 16)
+        training = PlainTraining(load_workload("digits-mlp"), 16)
 
         def run(training=training):
             found = []
@@ -135,7 +135,7 @@ def test_an_rms_norm_and_a_bilinear_form_train_as_in_torch():
 
 def test_a_batch_may_be_filled_again_through_numpy():
     def losses(in_context):
-        training, generator = Training(load_workload("digits-mlp"), 16), torch.Generator().manual_seed(3)
+        training, generator = PlainTraining(load_workload("digits-mlp"), 16), torch.Generator().manual_seed(3)
         x, y = torch.empty(16, 64), torch.arange(16) % 10
         memory, found = x.numpy(), []
 
@@ -187,7 +187,7 @@ class Fragile(Board):
 
 
 def losses_with(board, **options):
-    training = Training(load_workload("digits-mlp"), 16)
+    training = PlainTraining(load_workload("digits-mlp"), 16)
     with hybrid(training.model, *ON_BOARD, boards=[board, Board()], takeover=False, **options) as run:
         run.losses += training.run(3)
     return run.losses
@@ -195,7 +195,7 @@ def losses_with(board, **options):
 
 @pytest.mark.parametrize("where", ["get", "synchronize"])
 def test_with_a_mirror_a_device_may_fail_at_any_time(where):
-    plain = list(Training(load_workload("digits-mlp"), 16).run(3))
+    plain = list(PlainTraining(load_workload("digits-mlp"), 16).run(3))
     assert losses_with(Fragile(where, 60), mirror=True) == pytest.approx(plain, rel=1e-5)
 
 

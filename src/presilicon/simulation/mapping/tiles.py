@@ -212,7 +212,7 @@ def find_tiles(
     >>> fold = {"steps": (1, 128, 128), "stream": M}
     >>> product = Gemm(512, 512, 512)
     >>> floats, folds = ElementBytes(4, 4, 4), (1, 4, 4)
-    >>> task = Task(gemm=product, held=floats, streamed=floats, folds=folds, cycles=1, reload_cycles=1)
+    >>> task = MappingTask(gemm=product, held=floats, streamed=floats, folds=folds, cycles=1, reload_cycles=1)
     >>> sram = Buffer(name="sram", level=0, holds=(0, 1, 2), usable_bytes=1 << 20)
     >>> found = find_tiles(task, Fabric(buffers=(sram,), dram_bytes_per_cycle=1.0, **fold))
     >>> found.tiles, found.reads_a, found.reads_b, found.spills

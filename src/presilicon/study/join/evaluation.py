@@ -1,6 +1,6 @@
 """Time-to-accuracy and energy-to-accuracy of designs on a workload: emulation and simulation, joined.
 
-`ps.evaluate`, `ps.compare` and `presilicon evaluate` all describe their work as a `Plan` and call `carry_out`.
+`ps.evaluate`, `ps.compare` and `presilicon evaluate` describe their work as an `EvaluationPlan` and call `carry_out`.
 """
 
 import shutil
@@ -11,37 +11,39 @@ from typing import Any, NamedTuple
 
 from msgspec import structs, to_builtins
 
-from presilicon.base import file_stem
 from presilicon.designs import Design, load_design
-from presilicon.emulation import Checkpoint, TrainingRecord
+from presilicon.emulation import TrainingRecord
 from presilicon.records import (
     Comparison,
     DesignEvent,
     EvaluationEvent,
-    Event,
     Result,
     ResultEvent,
     SeedsAdded,
     Sensitivity,
     Trace,
 )
-from presilicon.runs import Run, StoredRun, create_run
+from presilicon.runs import Run, StoredRun
 from presilicon.simulation import MatchedTimes
-from presilicon.study.engine import OnEvent
 from presilicon.study.instrumented import InstrumentTask, check_instrument
 from presilicon.study.join.fairness import check_strict, compare_all, fairness, strict_problems
 from presilicon.study.join.idle import idle_in_results
 from presilicon.study.join.looks import look_confidence, looks_rule
-from presilicon.study.join.options import EvaluateOptions, takes_options
 from presilicon.study.join.pairs import undecided
-from presilicon.study.join.plan import Plan, Times
+from presilicon.study.join.plan import EvaluationPlan, Times
 from presilicon.study.join.prices import StepGraphs, StepPrices, with_methods
-from presilicon.study.join.request import EvaluateRequest, checkpoint_folder, resume, write_request
+from presilicon.study.join.request import EvaluateRequest, write_request
 from presilicon.study.join.results import join_result, price_seeds
-from presilicon.study.join.seeds import SeedTask, forget_data, train_seeds
+from presilicon.study.join.seeds import SeedTask, forget_data
 from presilicon.study.join.sensitivity import sensitivity
 from presilicon.study.join.times import match_designs
-from presilicon.workloads import Workload, load_workload
+from presilicon.study.options import EvaluateOptions, takes_options
+from presilicon.study.pool import LocalPool, OnEvent
+from presilicon.study.runner import Runner, open_run
+from presilicon.workloads import Workload, files_of, load_workload
+
+CHECKPOINTS = "checkpoints"
+"""The folder of a run in progress with its checkpoints."""
 
 
 @takes_options(EvaluateOptions)
@@ -100,7 +102,7 @@ def compare(
         ConfigError: an argument makes no sense, or is not strict.
         RunFailedError: training failed, or no seed of some design reached the target of a strict comparison.
     """
-    plan = Plan(
+    plan = EvaluationPlan(
         designs=tuple(load_design(design) if isinstance(design, str) else design for design in designs),
         workload=load_workload(workload) if isinstance(workload, str) else workload,
         times=times,
@@ -123,7 +125,7 @@ class Evaluated(NamedTuple):
 
 
 def carry_out(
-    plan: Plan,
+    plan: EvaluationPlan,
     *,
     jobs: int = 1,
     checkpoints: Path | None = None,
@@ -134,7 +136,7 @@ def carry_out(
     on_event: OnEvent | None = None,
     write_report: Callable[[Run, Comparison], None] | None = None,
 ) -> Evaluated:
-    """Train every design, price every step, compare, and record all of it.
+    """Train every design, price every step, compare, and record all of it: a study of one point.
 
     With `out` a new run is recorded there; with `resumed` that run continues. A `request` is saved with the run so that
     it can be resumed. `on_run` is called with the run before training starts, `write_report` before it ends.
@@ -143,62 +145,36 @@ def carry_out(
     forget_data()
     if jobs > 1:
         plan.workload.require_picklable()
-    engine = Study(plan)
-    run = _open_run(plan, out, request, resumed)
-    if run is not None and on_run is not None:
-        on_run(run)
-
-    logged = {_key(event) for event in resumed.events(EvaluationEvent)} if resumed is not None else set()
-    looked = {event.seeds for event in resumed.events(SeedsAdded)} if resumed is not None else set()
-
-    def record(event: Event) -> None:
-        if isinstance(event, EvaluationEvent):
-            if _key(event) in logged:  # the run was interrupted between this event and the next checkpoint
-                return
-            logged.add(_key(event))
-        if run is not None and not (isinstance(event, SeedsAdded) and event.seeds in looked):
-            run.record(event)
-        if on_event is not None:
-            on_event(event)
-
+    study = Study(plan)
+    run, folder = None, out if resumed is None else resumed.path.parent
+    if folder is not None:
+        run = open_run("evaluate", plan.config(), folder, plan.seed, resumed, plan.any_processor)
+    runner = Runner(LocalPool(jobs, files=files_of(plan.workload)), run, on_event=on_event)
     with nullcontext() if run is None else run:
-        folder = checkpoint_folder(run.path) if run is not None and checkpoints is None else checkpoints
-        engine.train(jobs, folder, None if run is None else run.path, record)
+        if run is not None and resumed is None:
+            if request is not None:
+                write_request(run, request)
+            run.log.extend(study.design_events())
+        if run is not None and on_run is not None:
+            on_run(run)
+        study.train(runner, checkpoints if run is None or checkpoints is not None else run.path / CHECKPOINTS)
         if resumed is not None:  # a checkpoint may be ahead of the events that its process could still send
-            for event in engine.evaluations():
-                record(event)
-        comparison = engine.comparison()
+            for event in study.evaluations():
+                runner.record(event)
+        comparison = study.comparison()
         if run is not None:
             run.record(ResultEvent(comparison=to_builtins(comparison)))
             if write_report is not None:
                 write_report(run, comparison)
     if run is not None:
-        shutil.rmtree(checkpoint_folder(run.path), ignore_errors=True)
+        shutil.rmtree(run.path / CHECKPOINTS, ignore_errors=True)
     return Evaluated(comparison, run)
-
-
-def _key(event: EvaluationEvent) -> tuple[str, int, int]:
-    return event.design, event.seed, event.step
-
-
-def _open_run(plan: Plan, out: Path | None, request: EvaluateRequest | None, resumed: StoredRun | None) -> Run | None:
-    """A new run under `out`, or the one that continues."""
-    if resumed is not None:
-        return resume(resumed, plan.config(), any_processor=plan.any_processor)
-    if out is None:
-        return None
-    run = create_run(out, "evaluate", plan.config(), seed=plan.seed)
-    if request is not None:
-        write_request(run, request)
-    for design in plan.designs:
-        run.record(DesignEvent(design=design.name, config=design.to_plain()))
-    return run
 
 
 class Study:
     """A plan while it is carried out: the captured step, the prices of each design, and the traces."""
 
-    def __init__(self, plan: Plan, captured: Mapping[str, StepGraphs] | None = None) -> None:
+    def __init__(self, plan: EvaluationPlan, captured: Mapping[str, StepGraphs] | None = None) -> None:
         """`captured` has the steps of each design, after its methods, if they are there already."""
         self.plan = plan
         # Before any of the user's code runs, because it may leave something behind.
@@ -215,46 +191,37 @@ class Study:
         }
         self.traces: tuple[tuple[Trace, ...], ...] = ()
 
-    def train(
-        self,
-        jobs: int = 1,
-        checkpoints: Path | None = None,
-        directory: Path | None = None,
-        on_event: OnEvent | None = None,
-    ) -> None:
-        """Train every seed of every design; instruments take commands from `directory` and keep their streams there.
+    def train(self, runner: Runner, checkpoints: Path | None = None) -> None:
+        """Train every seed of every design; instruments take commands from the run's directory and keep streams there.
 
         With `auto` seeds, more are added until the ranking is decided or there are as many as there may be.
         """
-        report = on_event or (lambda event: None)
-        seeds, *later = self.plan.looks
-        self._train_up_to(seeds, jobs, checkpoints, directory, report)
-        for more in later:
+        looks = iter(self.plan.looks)
+        self._train_up_to(next(looks), runner, checkpoints)
+        for seeds in looks:
             pairs = self.undecided()
             if not pairs:
                 break
-            report(SeedsAdded(seeds=more, undecided=pairs))
-            self._train_up_to(more, jobs, checkpoints, directory, report)
+            runner.record(SeedsAdded(seeds=seeds, undecided=pairs))
+            self._train_up_to(seeds, runner, checkpoints)
 
-    def _train_up_to(
-        self, seeds: int, jobs: int, checkpoints: Path | None, directory: Path | None, on_event: OnEvent
-    ) -> None:
+    def _train_up_to(self, seeds: int, runner: Runner, checkpoints: Path | None) -> None:
         """Train the seeds that are missing from that many per design."""
-        plan = self.plan
+        plan, directory = self.plan, None if runner.run is None else runner.run.path
         traces_before = self.traces or ((),) * len(plan.designs)
         missing = range(plan.seed + len(traces_before[0]), plan.seed + seeds)
         tasks = [
             SeedTask(
                 design.name,
                 self._record(design, seed),
-                self._checkpoint(checkpoints, design, seed),
+                None if checkpoints is None else plan.checkpoint(checkpoints, design.name, seed),
                 self._instrument_task(design, seed, directory),
                 self._described.get(design.name),
             )
             for design in plan.designs
             for seed in missing
         ]
-        traces = train_seeds(tasks, jobs, on_event)
+        traces = runner.train(tasks, device=plan.device)
         self.traces = tuple(
             (*before, *traces[index * len(missing) : (index + 1) * len(missing)])
             for index, before in enumerate(traces_before)
@@ -270,6 +237,10 @@ class Study:
             for design, traces in zip(self.plan.designs, self.traces, strict=True)
         }
         return undecided(seeds, look_confidence(len(self.plan.looks)))
+
+    def design_events(self) -> Iterator[DesignEvent]:
+        """The designs, as events."""
+        return (DesignEvent(design=design.name, config=design.to_plain()) for design in self.plan.designs)
 
     def evaluations(self) -> Iterator[EvaluationEvent]:
         """The evaluations of all traces, as events."""
@@ -308,12 +279,6 @@ class Study:
             self.plan.designs, self.traces, self.prices, target, self.plan.workload.sustain,
             better=self.plan.workload.measure.direction, factor=factor,
         )  # fmt: skip
-
-    def _checkpoint(self, folder: Path | None, design: Design, seed: int) -> Checkpoint | None:
-        if folder is None:
-            return None
-        path = folder / f"{file_stem(design.name)}-seed{seed}.safetensors"
-        return Checkpoint(path, self.plan.checkpoint_every, self.plan.any_processor)
 
     def _instrument_task(self, design: Design, seed: int, directory: Path | None) -> InstrumentTask | None:
         """The design's instrument, if it watches this seed, with the duration of a step on the machine."""

@@ -117,7 +117,7 @@ def unequal_hardware(results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def _amounts(result: Result, fields: dict[str, str]) -> str:
-    """What a machine has of a quantity, in words."""
+    """The amount of a quantity (memory, bandwidth) that a machine has, in words."""
     machine = result.provenance.get("design", {}).get("machine", {})
     amounts = {field: machine[field] for field in fields if machine.get(field)}
     if "memories" in amounts:
@@ -134,33 +134,26 @@ def check_start(workload: Workload, own: Workload, *, seeds: int, seed: int) -> 
     Raises:
         ConfigError: lists all problems and what each of them could hide.
     """
-    problems = _seed_problems(list(range(seed, seed + seeds)))
     # In samples, because another batch size makes steps of another size.
-    if workload.evaluate_every * workload.batch_size < own.evaluate_every * own.batch_size:
-        problems.append(
-            f"finer evaluation: every {workload.evaluate_every} steps in place of the workload's "
-            f"{own.evaluate_every}; the more often one looks, the sooner a lucky look comes"
-        )
-    if workload.sustain < own.sustain:
-        problems.append(
-            f"a shorter hold: {workload.sustain} evaluations in place of the workload's {own.sustain}; a single good "
-            "look is no arrival"
-        )
-    if workload.target != own.target:
-        problems.append(
-            f"a chosen threshold: target {workload.target} in place of the workload's {own.target}; it could be set "
-            "where one design arrives and another does not"
-        )
-    if workload.max_steps * workload.batch_size < own.max_steps * own.batch_size:
-        problems.append(
-            f"a threshold out of reach: {workload.max_steps} steps in place of the workload's {own.max_steps}; a "
-            "budget could be set so that the slower design never arrives"
-        )
-    if workload.stop_hopeless:
-        problems.append(
-            "runs given up early: stop_hopeless ends a run before its budget is spent; whether it would have missed is "
-            "then a guess"
-        )
+    samples, own_samples = workload.batch_size, own.batch_size
+    rules = {
+        f"finer evaluation: every {workload.evaluate_every} steps in place of the workload's {own.evaluate_every}; the "
+        "more often one looks, the sooner a lucky look comes":
+            workload.evaluate_every * samples < own.evaluate_every * own_samples,
+        f"a shorter hold: {workload.sustain} evaluations in place of the workload's {own.sustain}; a single good look "
+        "is no arrival":
+            workload.sustain < own.sustain,
+        f"a chosen threshold: target {workload.target} in place of the workload's {own.target}; it could be set where "
+        "one design arrives and another does not":
+            workload.target != own.target,
+        f"a threshold out of reach: {workload.max_steps} steps in place of the workload's {own.max_steps}; a budget "
+        "could be set so that the slower design never arrives":
+            workload.max_steps * samples < own.max_steps * own_samples,
+        "runs given up early: stop_hopeless ends a run before its budget is spent; whether it would have missed is "
+        "then a guess":
+            workload.stop_hopeless,
+    }  # fmt: skip
+    problems = [*_seed_problems(list(range(seed, seed + seeds))), *(rule for rule, broken in rules.items() if broken)]
     described = workload.describe(), own.describe()
     for field in ("batch_size", "accumulate", "optimizer", "schedule", "clip_norm", "augment"):
         value, default = (_spell(description.get(field, "none")) for description in described)

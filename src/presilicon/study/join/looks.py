@@ -1,12 +1,8 @@
 """Seeds added until the ranking of designs is decided: when to look, and how sure each look must be."""
 
-from typing import Literal
-
 from presilicon.base import ConfigError
 from presilicon.study.join.statistics import CONFIDENCE
-
-Seeds = int | Literal["auto"]
-"""A number of seeds, or `auto` for as many as the ranking needs."""
+from presilicon.study.options import Seeds
 
 FIRST_LOOK = 5
 BATCH = 5

@@ -13,16 +13,17 @@ from presilicon.base import ConfigError, MissingToolError, content_of, extension
 from presilicon.designs import Design
 from presilicon.records import ForeignTimes
 from presilicon.study.join.fairness import check_start
-from presilicon.study.join.options import EvaluateOptions, shared_fields
+from presilicon.study.join.looks import MAX_SEEDS, check_seeds, seed_looks
 from presilicon.study.join.prices import with_methods
 from presilicon.study.join.request import EvaluateRequest
+from presilicon.study.options import EvaluateOptions, shared_fields
 from presilicon.workloads import Workload, load_workload, workload_names
 
 Times = ForeignTimes | Path | str
 """Times of a step, or the file that contains them."""
 
 
-class Plan(EvaluateOptions, frozen=True, kw_only=True):
+class EvaluationPlan(EvaluateOptions, frozen=True, kw_only=True):
     """Everything that decides the numbers of an evaluation."""
 
     designs: tuple[Design, ...]
@@ -31,6 +32,16 @@ class Plan(EvaluateOptions, frozen=True, kw_only=True):
     original: Workload | None = None
     """The workload before target, budget or evaluation interval were changed, for a strict comparison. By default the
     workload of that name in the package, if there is one."""
+
+    @property
+    def seed_limit(self) -> int:
+        """The most seeds that `auto` may use."""
+        return MAX_SEEDS if self.max_seeds is None else self.max_seeds
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """The numbers of seeds after which the ranking is looked at; seeds are added until it is decided."""
+        return seed_looks(self.seeds, self.seed_limit)
 
     def check(self) -> None:
         """Refuse a plan that cannot be carried out, before anything is trained or recorded.
@@ -65,7 +76,9 @@ class Plan(EvaluateOptions, frozen=True, kw_only=True):
         for design in self.designs:
             rule, workload = design.machine.update_rule, self.workload
             rule.batch_per_chip(workload.name, workload.batch_size, workload.accumulate)
-        self.check_seeds(len(self.designs))
+        if self.max_seeds is not None and self.seeds != "auto":
+            raise ConfigError("--max-seeds limits --seeds auto: give that, or leave it out")
+        check_seeds(self.seeds, self.seed_limit, len(self.designs))
         check_device(self.device)
         if self.strict_coverage:
             from presilicon.emulation import coverage_workload
@@ -89,8 +102,7 @@ class Plan(EvaluateOptions, frozen=True, kw_only=True):
             "processor": processor(self.device),
         }
         config |= self._inputs() | self._trainings()
-        extensions = extensions_named_in(json.dumps(config, default=str))
-        return config | ({"extensions": extensions} if extensions else {})
+        return config | extensions_of(config)
 
     def _inputs(self) -> dict[str, Any]:
         """Files and options beside designs and workload that decide numbers, by their contents."""
@@ -120,6 +132,12 @@ class Plan(EvaluateOptions, frozen=True, kw_only=True):
         }
 
 
+def extensions_of(config: dict[str, Any]) -> dict[str, Any]:
+    """The extensions that a configuration names, as a part of it."""
+    extensions = extensions_named_in(json.dumps(config, default=str))
+    return {"extensions": extensions} if extensions else {}
+
+
 def _times_content(times: Times) -> Any:
     """Times of a step as plain data, or the name of their file and the digest of its contents."""
     if isinstance(times, ForeignTimes):
@@ -127,11 +145,11 @@ def _times_content(times: Times) -> Any:
     return {"file": Path(times).name, "content": content_of(Path(times)).digest[:16]}
 
 
-def plan_request(request: EvaluateRequest) -> Plan:
+def plan_request(request: EvaluateRequest) -> EvaluationPlan:
     """The plan of a request: its designs and workload loaded."""
     designs = request.load_designs()
     workload, original = request.load_workload()
-    return Plan(
+    return EvaluationPlan(
         designs=tuple(designs),
         workload=workload,
         times=request.times_by_design([design.name for design in designs]) or None,

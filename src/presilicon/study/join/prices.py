@@ -236,15 +236,11 @@ def price_trace(
     time_s, energy_j = list(accumulate(times)), list(accumulate(energies))
 
     def arrival(goal: float) -> Arrival:
-        crossing = trace.crossing(goal, sustain, better)
-        return Arrival(
-            target=goal,
-            steps=None if crossing is None else crossing.step,
-            samples=None if crossing is None else crossing.samples,
-            updates=None if crossing is None else crossing.updates,
-            time_s=None if crossing is None else _between(time_s, crossing.step),
-            energy_j=None if crossing is None else _between(energy_j, crossing.step),
-        )
+        at = trace.crossing(goal, sustain, better)
+        if at is None:
+            return Arrival(target=goal, steps=None, samples=None, updates=None, time_s=None, energy_j=None)
+        time, energy = _between(time_s, at.step), _between(energy_j, at.step)
+        return Arrival(target=goal, steps=at.step, samples=at.samples, updates=at.updates, time_s=time, energy_j=energy)
 
     reached = arrival(target)
     return SeedResult(

@@ -11,43 +11,21 @@ from typing import Any
 
 import msgspec
 
-from presilicon.base import ConfigError, describe_processor, json_text, located
+from presilicon.base import ConfigError, json_text, located
 from presilicon.designs import Design, load_recipe, recipe_label, vary_designs
 from presilicon.records import Direction
-from presilicon.runs import Run, StoredRun, resume_run
-from presilicon.study.join.options import EvaluateOptions
+from presilicon.runs import Run, StoredRun
+from presilicon.study.options import RequestOptions
+from presilicon.study.runner import saved_arguments
 from presilicon.workloads import Workload, load_workload, read_optimizer, with_learning_rate
 
 REQUEST_FILE = "request.json"
 
 
-class EvaluateRequest(EvaluateOptions, frozen=True, kw_only=True):
-    """The arguments that decide what `presilicon evaluate` computes; designs, workloads and files by name."""
+class EvaluateRequest(RequestOptions, frozen=True, kw_only=True):
+    """The arguments that decide what `presilicon evaluate` computes; of several targets the others are milestones."""
 
     designs: tuple[str, ...]
-    workload: str
-    target: float | tuple[float, ...] | None = None
-    """Of several targets the hardest is the target, and the others are milestones."""
-    stop_hopeless: bool = False
-    max_steps: int | None = None
-    times: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
-    evaluate_every: int | None = None
-    batch: int | None = None
-    """Batch size; budget and evaluation interval keep their samples."""
-    optimizer: str | None = None
-    """An optimizer of torch, such as `adamw(weight_decay=0.1)`."""
-    learning_rate: float | None = None
-    schedule: str | None = None
-    """Learning-rate schedule, such as `cosine(warmup=100)`."""
-    accumulate: int | None = None
-    """Micro-batches of a batch."""
-    numerics: tuple[str, ...] = ()
-    """Recipes, each replacing every design's own numerics."""
-    methods: tuple[str, ...] = ()
-    """Training methods of every design, as names or as `NAME.parameter=value`."""
-    vary: tuple[str, ...] = ()
-    """Fields with several values, such as `machine.rows=32,64`: one design per combination."""
     directory: str = ""
     """Where the run was started; paths in the other arguments are relative to it."""
 
@@ -146,40 +124,4 @@ def load_request(run: StoredRun) -> EvaluateRequest:
     Raises:
         ConfigError: the run has no request, or it cannot be read.
     """
-    try:
-        return msgspec.json.decode((run.path / REQUEST_FILE).read_bytes(), type=EvaluateRequest)
-    except FileNotFoundError:
-        raise ConfigError(f"{run.name} cannot be resumed: it has no {REQUEST_FILE}") from None
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{run.name} cannot be resumed: {REQUEST_FILE} cannot be read ({error})") from None
-
-
-def resume(run: StoredRun, config: dict[str, Any], *, any_processor: bool = False) -> Run:
-    """Continue a run, if the configuration it was started with still equals `config`.
-
-    Raises:
-        ConfigError: a design, the workload or its data has changed, another process owns the run, the run's record
-            cannot be read, or it began on another kind of processor and that is not allowed.
-    """
-    if run.record is None:
-        raise ConfigError(f"{run.name} cannot be resumed: {run.problem}")
-    if config.get("unknown"):
-        raise ConfigError(
-            f"{run.name} cannot be resumed: it depends on {', '.join(config['unknown'])}, which cannot be compared "
-            "with what it was then; start a new run"
-        )
-    then, now = run.record.config.get("processor"), config.get("processor")
-    if then != now:
-        if not any_processor:
-            raise ConfigError(
-                f"{run.name} cannot be resumed: it began on {describe_processor(then)}, and this is "
-                f"{describe_processor(now)}, on which libraries add in another order; --any-processor continues all "
-                "the same, and marks the result"
-            )
-        config = config | {"processor": then}
-    return resume_run(run.path, run.record, config)
-
-
-def checkpoint_folder(path: Path) -> Path:
-    """The folder of a run in progress that contains its checkpoints."""
-    return path / "checkpoints"
+    return saved_arguments(run, REQUEST_FILE, EvaluateRequest)

@@ -1,17 +1,17 @@
 """The result of a design: its traces priced step by step, with intervals and provenance."""
 
-import json
 from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-from presilicon.base import extensions_named_in, meaning, to_plain
+from presilicon.base import meaning, to_plain
 from presilicon.designs import Design
 from presilicon.emulation import HOPELESS_RULE, TrainingRecord
 from presilicon.records import EXACT_KINDS, Area, Arrival, Cost, Milestone, Result, SeedResult, Trace, metric_median
 from presilicon.runs import commit, identity_hash, versions
 from presilicon.simulation import MatchedTimes, area
 from presilicon.study.join.pairs import NEEDED, PAIRED
+from presilicon.study.join.plan import extensions_of
 from presilicon.study.join.prices import StepPrices, price_remarks, price_trace, unpriced_methods
 from presilicon.study.join.seeds import load_splits
 from presilicon.study.join.statistics import (
@@ -24,6 +24,12 @@ from presilicon.study.join.statistics import (
 )
 from presilicon.study.join.times import with_times
 from presilicon.workloads import LearningRateSchedule, Workload
+
+_ARRIVALS = ("steps", "samples", "updates", "time_s", "energy_j")
+_TO_ACCURACY = (
+    "steps_to_accuracy", "samples_to_accuracy", "updates_to_accuracy", "time_to_accuracy_s", "energy_to_accuracy_j",
+)  # fmt: skip
+"""Figures of which a result has the interval over seeds: of a milestone, and of the target."""
 
 
 def join_result(
@@ -57,11 +63,7 @@ def join_result(
         value=metric_median([seed.value for seed in seeds], metric.direction),
         direction=metric.direction,
         metric_is_fraction=metric.is_fraction,
-        steps_to_accuracy=interval([seed.steps_to_accuracy for seed in seeds]),
-        samples_to_accuracy=interval([seed.samples_to_accuracy for seed in seeds]),
-        updates_to_accuracy=interval([seed.updates_to_accuracy for seed in seeds]),
-        time_to_accuracy_s=interval([seed.time_to_accuracy_s for seed in seeds]),
-        energy_to_accuracy_j=interval([seed.energy_to_accuracy_j for seed in seeds]),
+        **{name: interval([getattr(seed, name) for seed in seeds]) for name in _TO_ACCURACY},
         reached=f"{reached}/{len(seeds)}",
         reach_probability=reach_probability(reached, len(seeds)),
         expected_time_to_accuracy_s=_expected(
@@ -154,11 +156,7 @@ def _milestone(arrivals: Sequence[Arrival]) -> Milestone:
     return Milestone(
         target=arrivals[0].target,
         reached=f"{sum(arrival.steps is not None for arrival in arrivals)}/{len(arrivals)}",
-        steps=interval([arrival.steps for arrival in arrivals]),
-        samples=interval([arrival.samples for arrival in arrivals]),
-        updates=interval([arrival.updates for arrival in arrivals]),
-        time_s=interval([arrival.time_s for arrival in arrivals]),
-        energy_j=interval([arrival.energy_j for arrival in arrivals]),
+        **{name: interval([getattr(arrival, name) for arrival in arrivals]) for name in _ARRIVALS},
     )
 
 
@@ -179,9 +177,7 @@ def _provenance(
         "data": load_splits(workload)[1].digest[:16],
         **({"unknown": record["unknown"]} if "unknown" in record else {}),
     }
-    extensions = extensions_named_in(json.dumps(config, default=str))
-    if extensions:
-        config["extensions"] = extensions
+    config |= extensions_of(config)
     # The hash covers the contents of a technology table, not the path of its file.
     named = plain if technology is None else plain | {"machine": plain["machine"] | {"technology": technology.name}}
     parts = {"how": design_area.how, "parts_mm2": design_area.parts_mm2}

@@ -1,22 +1,12 @@
-"""Training runs of many seeds and designs, in worker processes or in this one."""
+"""Training runs of seeds: the tasks of a runner, in worker processes or in this one."""
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from msgspec import structs
 
 from presilicon.base import ConfigError, Content, content_of
-from presilicon.emulation import (
-    Checkpoint,
-    PassOn,
-    SavedRun,
-    TrainingRecord,
-    changed_parts,
-    isolated,
-    take_turns,
-    train_record,
-)
+from presilicon.emulation import Checkpoint, PassOn, SavedRun, TrainingRecord, changed_parts, isolated, train_record
 from presilicon.records import (
     Evaluation,
     EvaluationEvent,
@@ -28,71 +18,62 @@ from presilicon.records import (
     SeedRestored,
     Trace,
 )
-from presilicon.study.engine import LocalEngine, OnEvent, emit
 from presilicon.study.instrumented import InstrumentTask, instrument_of
-from presilicon.workloads import Splits, Workload, files_of, resident_pair, splits_digest, workload_errors
+from presilicon.study.pool import OnEvent, emit, in_worker
+from presilicon.workloads import Splits, Workload, resident_pair, splits_digest, workload_errors
 
 
 class SeedTask(NamedTuple):
     """One training run of a design."""
 
     design: str
-    record: TrainingRecord
+    record: TrainingRecord | Callable[[], TrainingRecord]
+    """The record itself, or how a worker that it is not sent to finds it."""
     checkpoint: Checkpoint | None = None
     """Where the run is saved; one that has finished there is not trained again."""
     watched: InstrumentTask | None = None
     """The instrument that watches the run, if there is one."""
     described: dict[str, Any] | None = None
     """The record as it was described before any of the user's code ran; a worker that sees another one refuses."""
+    is_followed: bool = True
+    """Whether its events are passed on and its trace comes back; if not, the trace stays in its checkpoint."""
 
+    def load(self) -> TrainingRecord:
+        """Everything that decides the bits of the run."""
+        return self.record if isinstance(self.record, TrainingRecord) else self.record()
 
-def train_seeds(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list[Trace]:
-    """The trace of each task, in the order of the tasks.
-
-    Each run uses one torch thread, whether it runs here (`jobs=1`) or in one of `jobs` worker processes, so the
-    numbers do not depend on `jobs`. On a GPU, `jobs` runs take turns in this process, so that the GPU works on one
-    while Python prepares the next. `on_event` is called in this process with evaluations and finished seeds as they
-    happen, and with seeds that had already finished in their checkpoints (`SeedRestored`).
-    """
-    if jobs <= 1 or len(tasks) <= 1:
-        return [run_seed(task, on_event) for task in tasks]
-    if tasks[0].record.device != "cpu":
-        return take_turns([partial(run_seed, task, on_event) for task in tasks], tasks[0].record.device, jobs)
-    files = tuple({file for task in tasks for file in files_of(task.record.workload)})
-    engine = LocalEngine(jobs, files=files, on_event=on_event)
-    sent = [(number, _described(task)) for number, task in enumerate(tasks)]
-    traces: dict[int, Trace] = {}
-    for outcome in engine.run(_run_in_worker, sent):
-        if outcome.failure is not None:
-            raise outcome.failure
-        traces[outcome.task[0]] = outcome.result
-    return [traces[number] for number in range(len(tasks))]
-
-
-def _described(task: SeedTask) -> SeedTask:
-    return task if task.described is not None else task._replace(described=task.record.describe())
+    def saved_trace(self, record: TrainingRecord, data: Content) -> Trace | None:
+        """The trace in its checkpoint, if it has finished."""
+        if self.checkpoint is None:
+            return None
+        return SavedRun(self.checkpoint, record.identity(data, self.described)).read_trace()
 
 
 _compared: list[dict[str, Any]] = []
 """Descriptions that this worker saw as the process did that sent them; code that ran since may have left something."""
 
 
-def _run_in_worker(numbered: tuple[int, SeedTask]) -> Trace:
-    task = numbered[1]
-    if task.described is not None and task.described not in _compared:
-        if changed := changed_parts(task.described, task.record.describe()):
+def train_seed(task: SeedTask, on_wait: PassOn = lambda: None) -> Trace | SeedFinished:
+    """Train one seed, with its events emitted; of one that is not followed, only the event of its end is returned."""
+    record = task.load()
+    if task.described is not None and in_worker() and task.described not in _compared:
+        if changed := changed_parts(task.described, record.describe()):
             raise ConfigError(
                 f"{', '.join(changed)} changed while the run was in progress: a worker would train something else; "
                 "start a new run"
             )
         _compared.append(task.described)
-    return run_seed(task, emit)
+    if task.is_followed:
+        return run_seed(task, record, emit, on_wait)
+    ends: list[SeedFinished] = []
+    run_seed(task, record, lambda event: ends.append(event) if isinstance(event, SeedFinished) else None, on_wait)
+    return ends[-1]
 
 
-def run_seed(task: SeedTask, on_event: OnEvent, on_wait: PassOn = lambda: None) -> Trace:
-    """The trace of a training run, from its checkpoint if it has finished there."""
-    task = task if task.checkpoint is None else _described(task)
-    record = task.record
+def run_seed(task: SeedTask, record: TrainingRecord, on_event: OnEvent, on_wait: PassOn) -> Trace:
+    """The trace of a training run, from its checkpoint if it has finished there (`SeedRestored`)."""
+    if task.checkpoint is not None and task.described is None:
+        task = task._replace(described=record.describe())
     run: dict[str, Any] = {"design": task.design, "seed": record.seed}
 
     def on_evaluation(point: Evaluation) -> None:
@@ -104,13 +85,15 @@ def run_seed(task: SeedTask, on_event: OnEvent, on_wait: PassOn = lambda: None) 
     def on_instrument(event: InstrumentEvent) -> None:
         on_event(structs.replace(event, **run))
 
+    def end(kind: type[SeedFinished], trace: Trace) -> Trace:
+        names = ("steps", "ending", "reason", "test_value")
+        on_event(kind(**run, **{name: getattr(trace, name) for name in names}))
+        return trace
+
     with isolated(record.device):
         splits, data = load_splits(record.workload)
-        if task.checkpoint is not None:
-            trace = SavedRun(task.checkpoint, record.identity(data, task.described)).read_trace()
-            if trace is not None:
-                on_event(SeedRestored(**run, **_summary(trace)))
-                return trace
+        if (saved := task.saved_trace(record, data)) is not None:
+            return end(SeedRestored, saved)
         name = f"{task.design}-seed{record.seed}"
         watched = task.watched
         instruments = () if watched is None else (instrument_of(watched, record.numerics, on_instrument, name=name),)
@@ -126,8 +109,7 @@ def run_seed(task: SeedTask, on_event: OnEvent, on_wait: PassOn = lambda: None) 
                 instrument.finish()
     for shares in trace.shares:
         on_event(RoundingEvent(**run, **structs.asdict(shares)))
-    on_event(SeedFinished(**run, **_summary(trace)))
-    return trace
+    return end(SeedFinished, trace)
 
 
 _loaded: list[tuple[str, Splits, Content]] = []
@@ -150,7 +132,3 @@ def load_splits(workload: Workload) -> tuple[Splits, Content]:
 def forget_data() -> None:
     """Load data again for a new study: what they are made from may have changed."""
     _loaded.clear()
-
-
-def _summary(trace: Trace) -> dict[str, Any]:
-    return {"steps": trace.steps, "ending": trace.ending, "reason": trace.reason, "test_value": trace.test_value}

@@ -7,7 +7,7 @@ from statistics import fmean, median
 from presilicon.records import Interval, Probability, finite
 
 RESAMPLES = 2000
-"""Of the paired seeds, for the probability that a median is the lower."""
+"""Resamples of the paired seeds for the probability that one median is lower."""
 CONFIDENCE = 0.95
 RESTARTS = (
     "mean of the arrivals + (1 - p) / p * mean of the misses: a seed that misses spends its budget, or what it spent "

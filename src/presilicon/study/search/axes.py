@@ -15,7 +15,7 @@ MOST_POINTS = 1_000_000
 """The most points that a grid may have."""
 
 
-class Span(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ValueSpan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Numbers from a lowest to a highest: `{ from = 16, to = 256, step = 16 }`.
 
     With `times = 2` each is twice the one before. Without either, every number between them (every whole number, if
@@ -49,7 +49,7 @@ class Span(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def values(self) -> tuple[int | float, ...]:
         """All of its numbers, if they are given by a step or a factor; none otherwise.
 
-        >>> Span(low=16, high=64, times=2).values()
+        >>> ValueSpan(low=16, high=64, times=2).values()
         (16, 32, 64)
         """
         if self.step is not None:
@@ -76,7 +76,7 @@ class Axis(NamedTuple):
 
     path: str
     values: tuple[Any, ...]
-    span: Span | None = None
+    span: ValueSpan | None = None
 
     @property
     def title(self) -> str:
@@ -127,7 +127,7 @@ def _list_axis(path: str, values: Sequence[Any]) -> Axis:
 def _span_axis(path: str, table: Mapping[str, Any]) -> Axis:
     with located(f"vary.{path}"):
         try:
-            span = convert(table, Span)
+            span = convert(table, ValueSpan)
         except ValidationError as error:
             text = str(error).replace("`", "").replace("Object", "a span")
             raise ConfigError(f"{text}; write it as {{ from = 16, to = 256, step = 16 }}") from None

@@ -10,7 +10,7 @@ from presilicon.base import ConfigError, located
 from presilicon.simulation import area
 from presilicon.study.join.plan import check_device
 from presilicon.study.search.axes import Axis
-from presilicon.study.search.file import StudyFile, Training, require_optuna
+from presilicon.study.search.file import PointTraining, StudyFile, require_optuna
 from presilicon.study.search.points import Point, load_point_workload, make_point, study_points
 from presilicon.workloads import load_workload
 
@@ -77,7 +77,7 @@ def _drawn(axes: tuple[Axis, ...], generator: random.Random, fixed: Axis, value:
     return make_point(0, axes, [value if axis == fixed else axis.draw(generator) for axis in axes])
 
 
-def _load(point: Point, training: Training | None) -> None:
+def _load(point: Point, training: PointTraining | None) -> None:
     design, workload = point.load_design(), load_point_workload(point, training)
     design.check()
     if training is not None:
@@ -86,7 +86,7 @@ def _load(point: Point, training: Training | None) -> None:
         plan_of([design], workload, training).check()
 
 
-def _loads(point: Point, training: Training | None) -> bool:
+def _loads(point: Point, training: PointTraining | None) -> bool:
     try:
         _load(point, training)
     except ConfigError:

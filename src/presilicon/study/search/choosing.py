@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from presilicon.base import ConfigError, RunFailedError, to_toml
+from presilicon.base import Condition, ConfigError, RunFailedError, to_toml
 from presilicon.designs import Design, Technology, figure_name
 from presilicon.records import (
     SIMULATED,
@@ -36,7 +36,7 @@ from presilicon.records import (
 )
 from presilicon.simulation import area
 from presilicon.study.join.prices import PriceStep, price_trace
-from presilicon.study.search.file import Choosing, Training
+from presilicon.study.search.file import Choosing, PointTraining
 from presilicon.study.search.front import broken_limit
 from presilicon.study.search.points import Point, price_point
 from presilicon.study.search.training import (
@@ -69,23 +69,19 @@ class Candidate(NamedTuple):
     """Points that train bit for bit alike and cost more per sample, the cheapest first."""
 
 
-class Choice:
+class DesignChoice:
     """A choice while it is made."""
 
-    def __init__(self, work: "SweepWork", choosing: Choosing, training: Training) -> None:
+    def __init__(self, work: "SweepWork", choosing: Choosing, training: PointTraining) -> None:
         self.work, self.choosing = work, choosing
         self.training = replace(training, stop_hopeless=True)
         self.cost = _COST[choosing.by]
         self.limits = work.study.limits
-        known = (event for event in work.run.log.read() if isinstance(event, DecisionEvent))
-        self._decided = {(event.point, event.decision) for event in known}
 
     def decide(self, point: Point | PointRecord, decision: Decision, reason: str) -> None:
         """Record a decision, once."""
-        if (point.key, decision) not in self._decided:
-            event = DecisionEvent(point=point.key, number=point.number, decision=decision, reason=reason)
-            self._decided.add((point.key, decision))
-            self.work.run.record(event)
+        event = DecisionEvent(point=point.key, number=point.number, decision=decision, reason=reason)
+        self.work.runner.record(event)
 
     def choose(self, points: Sequence[Point]) -> Recommendation:
         """The recommended design.
@@ -138,8 +134,8 @@ class Choice:
     def _promising(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         most = self.choosing.promising
         for rank, candidate in enumerate(candidates[most:], start=most + 1):
-            per_sample = candidate.record.metric(self.cost)
-            reason = f"{per_sample:.4g} {self.cost.rpartition('_')[2]} per sample is rank {rank}; {most} are tried"
+            cost, unit = candidate.record.metric(self.cost), self.cost.rpartition("_")[2]
+            reason = f"{cost:.4g} {unit} per sample is rank {rank}; {most} are tried"
             self.decide(candidate.point, "left out", reason)
         return candidates[:most]
 
@@ -281,25 +277,19 @@ class Choice:
     ) -> Iterator[Relaxation]:
         """For each limit, the best point that only this limit refuses and that trains as the winner does."""
         own = winner.record.metric(self.cost)
-        cheaper = sorted(
-            (p for p in points if not simulated[p.key].error and simulated[p.key].metric(self.cost) < 0.99 * own),
-            key=lambda point: simulated[point.key].metric(self.cost),
-        )
-        for limit in self.limits:
-            others = [other for other in self.limits if other != limit]
-            for point in cheaper:
+        usable = [(simulated[point.key].metric(self.cost), point) for point in points if not simulated[point.key].error]
+        cheaper = sorted((entry for entry in usable if entry[0] < 0.99 * own), key=lambda entry: entry[0])
+        for limit, others in self._each_limit():
+            for cost, point in cheaper:
                 record = simulated[point.key]
-                if limit.name not in record.metrics or broken_limit(record, others, known=True) is not None:
-                    continue
-                if self._trains_as(point, winner):
-                    yield Relaxation(
-                        condition=str(limit),
-                        design=point.label,
-                        number=point.number,
-                        gain=own / record.metric(self.cost),
-                        value=record.metric(limit.name),
-                    )
+                is_alone = limit.name in record.metrics and broken_limit(record, others, known=True) is None
+                if is_alone and self._trains_as(point, winner):
+                    yield _relaxation(limit, point, record, own / cost, trains_alike=True)
                     break
+
+    def _each_limit(self) -> Iterator[tuple[Condition, list[Condition]]]:
+        """Each limit, and the others."""
+        return ((limit, [other for other in self.limits if other != limit]) for limit in self.limits)
 
     def _trains_as(self, point: Point, winner: Candidate) -> bool:
         try:
@@ -311,22 +301,13 @@ class Choice:
         self, candidates: Sequence[Candidate], comparison: Comparison, least: float
     ) -> Iterator[Relaxation]:
         """For each limit on what training gives, the best trained design that only this limit refuses."""
-        trained = [
-            (_cost(result, self.choosing.by), candidate.point, self.work.table.records[candidate.point.key, "trained"])
-            for candidate, result in zip(candidates, comparison.designs, strict=True)
-        ]
-        for limit in self.limits:
-            others = [other for other in self.limits if other != limit]
-            for cost, point, record in sorted(trained, key=lambda entry: entry[0]):
-                if limit.name not in SIMULATED and cost < least and broken_limit(record, others) is None:
-                    yield Relaxation(
-                        condition=str(limit),
-                        design=point.label,
-                        number=point.number,
-                        gain=least / cost,
-                        value=record.metric(limit.name),
-                        trains_alike=False,
-                    )
+        costs = [_cost(result, self.choosing.by) for result in comparison.designs]
+        trained = sorted(zip(costs, candidates, strict=True), key=lambda entry: entry[0])
+        for limit, others in self._each_limit():
+            for cost, candidate in trained if limit.name not in SIMULATED else ():
+                record = self.work.table.records[candidate.point.key, "trained"]
+                if cost < least and broken_limit(record, others) is None:
+                    yield _relaxation(limit, candidate.point, record, least / cost, trains_alike=False)
                     break
 
     def _breaches(self, winner: Candidate) -> Iterator[Breach]:
@@ -349,6 +330,13 @@ class Choice:
                             condition=str(limit),
                             value=metrics[limit.name],
                         )
+
+
+def _relaxation(limit: Condition, point: Point, record: PointRecord, gain: float, *, trains_alike: bool) -> Relaxation:
+    return Relaxation(
+        condition=str(limit), design=point.label, number=point.number, gain=gain, value=record.metric(limit.name),
+        trains_alike=trains_alike,
+    )  # fmt: skip
 
 
 def _scaled_metrics(

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from presilicon.base import (
@@ -19,11 +19,10 @@ from presilicon.base import (
     unknown,
 )
 from presilicon.records import POINT_METRICS, SIMULATED
-from presilicon.study.join.options import TrainOptions
+from presilicon.study.options import Count, TrainOptions
 from presilicon.study.search.axes import MOST_POINTS, Axis, grid_size, read_axes
 
 Sampler = Literal["grid", "random", "nsga2", "tpe"]
-Count = Annotated[int, Meta(ge=1)]
 
 
 class Search(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,7 +37,7 @@ class Search(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Optuna's storage: `sqlite:///FILE`, `postgresql://...` or a journal file; one in the study's directory."""
 
 
-class Training(TrainOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PointTraining(TrainOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How points are trained; the fields are options of `presilicon evaluate`."""
 
     seeds: Count = 5
@@ -46,7 +45,11 @@ class Training(TrainOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_steps: Count | None = None
     evaluate_every: Count | None = None
     stop_hopeless: bool = False
-    checkpoint_every: Count | None = None
+
+    @property
+    def all_seeds(self) -> range:
+        """The seeds of each training."""
+        return range(self.seed, self.seed + self.seeds)
 
 
 class Choosing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,19 +82,19 @@ class StudyFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     subject_to: tuple[str, ...] = ()
     """Limits, such as `area_mm2 <= 50`."""
     search: Search = Search()
-    train: Training | None = None
+    train: PointTraining | None = None
     """Without it points are simulated only."""
     choose: Choosing | None = None
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """What varies: workload, design, and the parameters in `vary`."""
+        """The axes: workload, design, and the parameters in `vary`."""
         return (Axis("workload", self.workloads), Axis("design", self.designs), *read_axes(self.vary))
 
     @property
-    def training(self) -> Training | None:
+    def training(self) -> PointTraining | None:
         """How points are trained; a choice always trains."""
-        return Training() if self.train is None and self.choose is not None else self.train
+        return PointTraining() if self.train is None and self.choose is not None else self.train
 
     @property
     def limits(self) -> tuple[Condition, ...]:
@@ -196,26 +199,21 @@ def map_files(value: Any, change: Callable[[str], str]) -> Any:
     return change(value) if isinstance(value, str) and value.endswith(".toml") else value
 
 
-def with_sensitivity(study: StudyFile) -> StudyFile:
-    """The study with the figures of the technology tables varied at its end.
+def with_options(study: StudyFile, *, sensitivity: bool = False, any_processor: bool = False) -> StudyFile:
+    """The study with figures of technology tables varied at its end, or with trainings on any kind of processor.
 
     Raises:
-        ConfigError: it does not choose a design.
+        ConfigError: it chooses no design, or does not train.
     """
-    if study.choose is None:
-        raise ConfigError("--sensitivity is about the choice of a design: add [choose] to the study")
-    return replace(study, choose=replace(study.choose, sensitivity=True))
-
-
-def with_any_processor(study: StudyFile) -> StudyFile:
-    """The study with trainings on any kind of processor.
-
-    Raises:
-        ConfigError: it does not train.
-    """
-    if study.training is None:
-        raise ConfigError("--any-processor is about trainings: add [train] to the study")
-    return replace(study, train=replace(study.training, any_processor=True))
+    if sensitivity:
+        if study.choose is None:
+            raise ConfigError("--sensitivity is about the choice of a design: add [choose] to the study")
+        study = replace(study, choose=replace(study.choose, sensitivity=True))
+    if any_processor:
+        if study.training is None:
+            raise ConfigError("--any-processor is about trainings: add [train] to the study")
+        study = replace(study, train=replace(study.training, any_processor=True))
+    return study
 
 
 def _beside(names: Iterable[Any], folder: Path, ending: str) -> tuple[Any, ...]:

@@ -19,9 +19,11 @@ from presilicon.simulation import area
 from presilicon.study.join.prices import StepGraphs, StepPrices, check_step_taps
 from presilicon.study.join.request import EvaluateRequest
 from presilicon.study.search.axes import Axis, draw, grid
-from presilicon.study.search.file import StudyFile, Training
+from presilicon.study.search.file import PointTraining, StudyFile
 from presilicon.workloads import Workload
 
+GRAPHS = "graphs"
+"""Directory below that of a study with the captured steps."""
 OPTIONS = ("batch", "accumulate", "optimizer", "learning_rate", "schedule")
 """Axes that change the workload, named as the options of `presilicon evaluate`."""
 _STEP_OPTIONS = ("batch", "accumulate", "optimizer")
@@ -54,9 +56,13 @@ class Point(Struct, frozen=True, kw_only=True):
     @property
     def workload_options(self) -> str:
         """Its changes of the workload as options of `presilicon evaluate`: `--batch 64 --lr 0.1`."""
-        chosen = {name: self.values[name] for name in OPTIONS if name in self.values}
         flags = {"learning_rate": "lr"}
-        return " ".join(f"--{flags.get(name, name)} {shlex.quote(str(value))}" for name, value in chosen.items())
+        return " ".join(f"--{flags.get(name, name)} {shlex.quote(str(value))}" for name, value in self.options.items())
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Its changes of the workload."""
+        return {name: self.values[name] for name in OPTIONS if name in self.values}
 
     @property
     def step(self) -> str:
@@ -70,30 +76,15 @@ class Point(Struct, frozen=True, kw_only=True):
             key=self.key, number=self.number, design=self.design, workload=self.workload, values=self.values, **fields
         )
 
-    def request(self, training: Training | None = None) -> EvaluateRequest:
-        """The evaluation that trains it, as `presilicon evaluate` would."""
-        recipe = self.values.get("numerics")
-        options = {name: self.values[name] for name in OPTIONS if name in self.values}
-        return EvaluateRequest(
-            designs=(self.design,),
-            workload=self.workload,
-            settings=tuple(self._settings()),
-            numerics=() if recipe is None else (str(recipe),),
-            methods=tuple(self._methods()),
-            **options,
-            **({} if training is None else msgspec.structs.asdict(training)),
-        )
-
     def load_design(self) -> Design:
         """Its design, called by its label.
 
         Raises:
             ConfigError: there is no such design, or it cannot be varied like that.
         """
-        request = self.request()
-        recipe = request.numerics[0] if request.numerics else None
+        settings, methods, recipe = tuple(self._settings()), tuple(self._methods()), self.values.get("numerics")
         try:
-            design = load_design(self.design, request.settings, numerics=recipe, methods=request.methods)
+            design = load_design(self.design, settings, numerics=recipe and str(recipe), methods=methods)
         except ConfigError as error:
             raise ConfigError(str(error).replace("--set", "vary").replace("--method", "vary.methods")) from None
         return replace(design, name=self.label) if self.values else design
@@ -160,11 +151,10 @@ class PricedStep(NamedTuple):
 _graphs: dict[str, StepGraphs] = {}
 
 
-def load_point_workload(point: Point, training: Training | None = None) -> Workload:
+def load_point_workload(point: Point, training: PointTraining | None = None) -> Workload:
     """The workload of a point, as it is trained."""
-    options = {name: point.values[name] for name in OPTIONS if name in point.values}
     trained = {} if training is None else {name: getattr(training, name) for name in _TRAINING_OPTIONS}
-    request = EvaluateRequest(designs=(), workload=point.workload, **options, **trained)
+    request = EvaluateRequest(designs=(), workload=point.workload, **point.options, **trained)
     return request.load_workload(trains=training is not None)[0]
 
 

@@ -1,6 +1,5 @@
 """Studies by file: opened, carried out or continued in a run directory, and their results."""
 
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -9,22 +8,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from presilicon.base import (
-    ConfigError,
-    describe_processor,
-    extensions_named_in,
-    json_text,
-    processor,
-    read_file,
-    to_plain,
-)
+from presilicon.base import ConfigError, describe_processor, json_text, processor, read_file, to_plain
 from presilicon.designs import load_design
-from presilicon.records import Event, PointMeasure, PointRecord, Recommendation, SweepResult
+from presilicon.records import PointMeasure, PointRecord, Recommendation, SweepResult
 from presilicon.runs import (
     Run,
     StoredRun,
     config_hash,
-    create_run,
     identity_hash,
     list_runs,
     load_run,
@@ -33,14 +23,16 @@ from presilicon.runs import (
     versions,
     write_labels,
 )
-from presilicon.study.engine import Engine, LocalEngine
 from presilicon.study.join.idle import idle_remarks
-from presilicon.study.join.request import resume as resume_stored
+from presilicon.study.join.plan import extensions_of
+from presilicon.study.pool import LocalPool, OnEvent, WorkerPool
+from presilicon.study.runner import OnProgress, Runner, open_run, saved_arguments
 from presilicon.study.search.checks import check_study
-from presilicon.study.search.file import StudyFile, Training, map_files, read_study
+from presilicon.study.search.file import PointTraining, StudyFile, map_files, read_study
 from presilicon.study.search.front import broken_limit, pareto_front
+from presilicon.study.search.points import GRAPHS
 from presilicon.study.search.table import PointTable
-from presilicon.study.search.work import GRAPHS, OnProgress, SweepWork
+from presilicon.study.search.work import SweepWork
 from presilicon.workloads import Workload, load_workload
 
 _STAGES = ("simulated", "tried", "trained")
@@ -60,7 +52,7 @@ class SweepOptions(NamedTuple):
     on_run: Callable[[Run, int], None] | None = None
     """Called with the run and the number of records that it has already."""
     on_progress: OnProgress | None = None
-    on_event: Callable[[Event], None] | None = None
+    on_event: OnEvent | None = None
     """Called with each training that ended."""
     write_report: Callable[[Run, SweepResult], None] | None = None
 
@@ -73,7 +65,7 @@ def sweep(
     on: str | None = None,
     new: bool = False,
     on_progress: OnProgress | None = None,
-    on_event: Callable[[Event], None] | None = None,
+    on_event: OnEvent | None = None,
 ) -> SweepResult:
     """Carry out a study: `presilicon sweep` in Python.
 
@@ -108,21 +100,21 @@ def carry_out_sweep(study: StudyFile, out: Path, options: SweepOptions) -> Sweep
     stored = _stored_run(study, out, options)
     if stored is not None and stored.status == "finished":
         _check_processor(stored, study)
-        result = read_sweep(stored.path, study)
-        if not _lacks_sensitivity(study, result):
-            return result
-    with closing(_engine(study, out, options)) as engine:
-        config = study_config(study)
-        if stored is not None:
-            run = resume_stored(stored, config, any_processor=_takes_any_processor(study))
-        else:
-            run = create_run(out, "sweep", config, seed=study.search.seed)
+        records, recommendation = PointTable(stored.path).records.values(), read_recommendation(stored.path)
+        # Asked for sensitivity, which needs no training, a study that has finished without it goes on.
+        wanted = study.choose is not None and study.choose.sensitivity
+        if not (wanted and recommendation is not None and recommendation.breaches is None):
+            return _result(study, stored.path, records, recommendation)
+    with closing(_pool(study, out, options)) as pool:
+        run = open_run("sweep", study_config(study), out, study.search.seed, stored, _takes_any_processor(study))
+        if stored is None:
             with suppress(ConfigError):  # a name that cannot be a label
                 write_labels(run.path, make_labels(study.name, ()))
         with run:
             run.write_file(STUDY_FILE, json_text(study))
             (run.path / GRAPHS).mkdir(exist_ok=True)
-            work = SweepWork(study, run, engine, options.on_progress, options.on_event)
+            runner = Runner(pool, run, on_event=options.on_event, on_progress=options.on_progress)
+            work = SweepWork(study, run, runner)
             if options.on_run is not None:
                 options.on_run(run, len(work.table.records))
             recommendation = work.carry_out()
@@ -155,16 +147,7 @@ def read_study_of(out: Path, name: str) -> StudyFile:
     Raises:
         ConfigError: there is no such run, or it is not a study.
     """
-    run = load_run(out, name)
-    try:
-        return msgspec.json.decode((run.path / STUDY_FILE).read_bytes(), type=StudyFile)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise ConfigError(f"{run.name} cannot be continued: {STUDY_FILE} cannot be read ({error})") from None
-
-
-def read_sweep(path: Path, study: StudyFile) -> SweepResult:
-    """The result of a study that has finished, from its directory."""
-    return _result(study, path, PointTable(path).records.values(), read_recommendation(path))
+    return saved_arguments(load_run(out, name), STUDY_FILE, StudyFile)
 
 
 def read_recommendation(path: Path) -> Recommendation | None:
@@ -176,12 +159,6 @@ def read_recommendation(path: Path) -> Recommendation | None:
         return msgspec.convert(plain, Recommendation)
     except (OSError, msgspec.MsgspecError):
         return None
-
-
-def _lacks_sensitivity(study: StudyFile, result: SweepResult) -> bool:
-    """Whether a study that has finished without it is now asked for sensitivity, which needs no training."""
-    wanted = study.choose is not None and study.choose.sensitivity
-    return wanted and result.recommendation is not None and result.recommendation.breaches is None
 
 
 def study_config(study: StudyFile) -> dict[str, Any]:
@@ -211,14 +188,13 @@ def study_config(study: StudyFile) -> dict[str, Any]:
         **({"tables": tables} if tables else {}),
         "workloads": [workload.describe() for workload in workloads.values()],
     }
-    extensions = extensions_named_in(json.dumps(config, default=str))
-    config |= {"extensions": extensions} if extensions else {}
+    config |= extensions_of(config)
     unknown = [place for workload in workloads.values() for place in workload.content().unknown]
     config |= {"unknown": unknown} if unknown else {}
     return config | ({} if study.training is None else _trained_with(study.training, workloads))
 
 
-def _trained_with(training: Training, workloads: Mapping[str, Workload]) -> dict[str, Any]:
+def _trained_with(training: PointTraining, workloads: Mapping[str, Workload]) -> dict[str, Any]:
     """The data of a study that trains, by their contents, and the kind of processor."""
     from presilicon.study.join.seeds import load_splits
 
@@ -258,14 +234,14 @@ def _stored_run(study: StudyFile, out: Path, options: SweepOptions) -> StoredRun
     return None
 
 
-def _engine(study: StudyFile, out: Path, options: SweepOptions) -> Engine:
-    if options.on is not None:
-        from presilicon.study.cluster import DaskEngine
+def _pool(study: StudyFile, out: Path, options: SweepOptions) -> WorkerPool:
+    if options.on is None:
+        return LocalPool(options.jobs or os.cpu_count() or 1)
+    from presilicon.study.cluster import DaskPool
 
-        training = study.training
-        is_alike = training is not None and not training.any_processor
-        return DaskEngine(options.on, out, processor(training.device) if training is not None and is_alike else None)
-    return LocalEngine(options.jobs or os.cpu_count() or 1)
+    training = study.training
+    is_alike = training is not None and not training.any_processor
+    return DaskPool(options.on, out, processor(training.device) if training is not None and is_alike else None)
 
 
 def _result(

@@ -2,53 +2,34 @@
 
 import shutil
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from presilicon.base import ConfigError, RunFailedError, json_text
 from presilicon.designs import Design
-from presilicon.emulation import Checkpoint, SavedRun, TrainingRecord
-from presilicon.records import Comparison, DesignEvent, EvaluationEvent, Event, PointRecord, Result, ResultEvent, Trace
+from presilicon.emulation import TrainingRecord
+from presilicon.records import Comparison, PointRecord, Result, ResultEvent, Trace
 from presilicon.runs import config_hash, create_run
 from presilicon.study.join.evaluation import Study
-from presilicon.study.join.options import shared_fields
-from presilicon.study.join.plan import Plan
-from presilicon.study.join.seeds import SeedTask, load_splits, run_seed
-from presilicon.study.search.file import Training
-from presilicon.study.search.points import Point, load_point_workload, step_graphs
+from presilicon.study.join.plan import EvaluationPlan
+from presilicon.study.join.seeds import SeedTask, load_splits
+from presilicon.study.options import shared_fields
+from presilicon.study.search.file import PointTraining
+from presilicon.study.search.points import GRAPHS, Point, load_point_workload, step_graphs
 from presilicon.workloads import Workload
 
 TRAININGS, POINT_RUNS = "trainings", "points"
 """Directories below that of the study: checkpoints with traces, and runs of points."""
 
 
-class TrainTask(Struct, frozen=True):
-    """One seed of a point's training, and the file of its checkpoint, where its trace is when it has finished."""
-
-    point: Point
-    training: Training
-    seed: int
-    path: str
-
-
-def train_point(task: TrainTask) -> Event:
-    """Train one seed, from its checkpoint if there is one; returns the event of its end.
-
-    Other events stay here: the trace has all evaluations.
-    """
-    design, workload = task.point.load_design(), load_point_workload(task.point, task.training)
-    seed_task = _seed_task(design, workload, task.training, task.seed, Path(task.path))
-    events: list[Event] = []
-    run_seed(seed_task, events.append)
-    return events[-1]
-
-
-def _seed_task(design: Design, workload: Workload, training: Training, seed: int, path: Path) -> SeedTask:
-    record = TrainingRecord.of_design(design, workload, seed=seed, device=training.device)
-    return SeedTask(design.name, record, Checkpoint(path, training.checkpoint_every, training.any_processor))
+def load_record(point: Point, training: PointTraining, seed: int) -> TrainingRecord:
+    """Everything that decides the bits of a point's training, from its names: a worker loads it itself."""
+    design, workload = point.load_design(), load_point_workload(point, training)
+    return TrainingRecord.of_design(design, workload, seed=seed, device=training.device)
 
 
 class TrainedPoint(NamedTuple):
@@ -57,39 +38,35 @@ class TrainedPoint(NamedTuple):
     point: Point
     design: Design
     workload: Workload
-    training: Training
+    training: PointTraining
     key: str
     """Hash of everything that its training depends on: equal for designs that train alike."""
     folder: Path
 
-    def path(self, seed: int) -> Path:
-        """The file of a seed."""
-        return self.folder / f"{self.key}-seed{seed}.safetensors"
-
-    def tasks(self) -> Iterator[TrainTask]:
-        """One task per seed."""
-        for seed in range(self.training.seed, self.training.seed + self.training.seeds):
-            yield TrainTask(self.point, self.training, seed, str(self.path(seed)))
-
-    def trace(self, seed: int) -> Trace:
-        """The trace of a seed that has finished.
-
-        Raises:
-            RunFailedError: it has not.
-        """
-        task = _seed_task(self.design, self.workload, self.training, seed, self.path(seed))
-        assert task.checkpoint is not None
-        trace = SavedRun(task.checkpoint, task.record.identity(load_splits(self.workload)[1])).read_trace()
-        if trace is None:
-            raise RunFailedError(f"{self.path(seed).name}: this training has not finished")
-        return trace
+    def tasks(self) -> Iterator[SeedTask]:
+        """One task per seed; points that train alike have the same files."""
+        for seed in self.training.all_seeds:
+            checkpoint = self.training.checkpoint(self.folder, self.key, seed)
+            source = partial(load_record, self.point, self.training, seed)
+            yield SeedTask(self.design.name, source, checkpoint, is_followed=False)
 
     def traces(self) -> tuple[Trace, ...]:
-        """The traces of all its seeds."""
-        return tuple(self.trace(task.seed) for task in self.tasks())
+        """The traces of all its seeds.
+
+        Raises:
+            RunFailedError: one has not finished.
+        """
+        return tuple(map(self._trace, self.training.all_seeds, self.tasks()))
+
+    def _trace(self, seed: int, task: SeedTask) -> Trace:
+        record = TrainingRecord.of_design(self.design, self.workload, seed=seed, device=self.training.device)
+        trace = task.saved_trace(record, load_splits(self.workload)[1])
+        if trace is None:
+            raise RunFailedError(f"seed {seed} of {self.design.name}: this training has not finished")
+        return trace
 
 
-def prepare_point(point: Point, training: Training, directory: Path) -> TrainedPoint:
+def prepare_point(point: Point, training: PointTraining, directory: Path) -> TrainedPoint:
     """A point with what its training needs.
 
     Raises:
@@ -102,13 +79,12 @@ def prepare_point(point: Point, training: Training, directory: Path) -> TrainedP
     return TrainedPoint(point, design, workload, training, key, (directory / TRAININGS).resolve())
 
 
-def plan_of(designs: Sequence[Design], workload: Workload, training: Training, *, sensitivity: bool = False) -> Plan:
+def plan_of(
+    designs: Sequence[Design], workload: Workload, training: PointTraining, *, sensitivity: bool = False
+) -> EvaluationPlan:
     """The evaluation of designs that were trained for a study."""
-    return Plan(
-        designs=tuple(designs),
-        workload=workload,
-        sensitivity=sensitivity,
-        **shared_fields(training, Plan),
+    return EvaluationPlan(
+        designs=tuple(designs), workload=workload, sensitivity=sensitivity, **shared_fields(training, EvaluationPlan)
     )
 
 
@@ -119,32 +95,29 @@ def record_comparison(
 
     The same run is written again if the study was killed while it wrote.
     """
-    first, designs = trained[0], [prepared.design for prepared in trained]
-    plan = plan_of(designs, first.workload, first.training, sensitivity=sensitivity)
-    folder = directory / "graphs"
-    graphs = {prepared.design.name: step_graphs(prepared.point, prepared.design, folder) for prepared in trained}
-    study = Study(plan, graphs)
-    study.traces = tuple(prepared.traces() for prepared in trained)
+    study = _study_of(trained, directory, sensitivity)
     comparison = study.comparison([prepared.workload for prepared in trained])
     root = directory / POINT_RUNS
     shutil.rmtree(root / name, ignore_errors=True)
-    with create_run(root, "evaluate", plan.config(), seed=plan.seed, name=name) as run:
-        evaluations = [event for event in study.evaluations() if isinstance(event, EvaluationEvent)]
-        configs = [DesignEvent(design=design.name, config=design.to_plain()) for design in designs]
-        run.log.extend([*configs, *evaluations, ResultEvent(comparison=to_builtins(comparison))])
+    with create_run(root, "evaluate", study.plan.config(), seed=study.plan.seed, name=name) as run:
+        result = ResultEvent(comparison=to_builtins(comparison))
+        run.log.extend([*study.design_events(), *study.evaluations(), result])
         run.write_file("result.json", json_text(comparison))
     return comparison
 
 
 def result_of(prepared: TrainedPoint, directory: Path) -> Result:
     """The result of a point that was trained, or that trains as one that was."""
-    design, folder = prepared.design, directory / "graphs"
-    study = Study(
-        plan_of([design], prepared.workload, prepared.training),
-        {design.name: step_graphs(prepared.point, design, folder)},
-    )
-    study.traces = (prepared.traces(),)
-    return study.comparison([prepared.workload]).designs[0]
+    return _study_of([prepared], directory).comparison([prepared.workload]).designs[0]
+
+
+def _study_of(trained: Sequence[TrainedPoint], directory: Path, sensitivity: bool = False) -> Study:
+    """The evaluation of points that have been trained, with their traces."""
+    first, folder = trained[0], directory / GRAPHS
+    plan = plan_of([prepared.design for prepared in trained], first.workload, first.training, sensitivity=sensitivity)
+    study = Study(plan, {one.design.name: step_graphs(one.point, one.design, folder) for one in trained})
+    study.traces = tuple(prepared.traces() for prepared in trained)
+    return study
 
 
 def trained_record(point: Point, simulated: PointRecord, result: Result, run: str) -> PointRecord:
@@ -164,7 +137,7 @@ def trained_record(point: Point, simulated: PointRecord, result: Result, run: st
     return point.record(stage="trained", metrics=metrics, run=f"{POINT_RUNS}/{run}")
 
 
-def few_steps(training: Training, workload: Workload, steps: int | None, tries: int) -> Training:
+def few_steps(training: PointTraining, workload: Workload, steps: int | None, tries: int) -> PointTraining:
     """A short training for a first look: some steps, or a quarter of the budget, and few seeds.
 
     Raises:
@@ -177,4 +150,4 @@ def few_steps(training: Training, workload: Workload, steps: int | None, tries: 
             f"choose.few_steps must be at least {workload.sustain * workload.evaluate_every}, {workload.sustain} "
             f"evaluations, not {short}"
         )
-    return Training(**asdict(training) | {"max_steps": min(short, budget), "seeds": tries, "stop_hopeless": False})
+    return PointTraining(**asdict(training) | {"max_steps": min(short, budget), "seeds": tries, "stop_hopeless": False})

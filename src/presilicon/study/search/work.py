@@ -1,58 +1,35 @@
 """A study while it is carried out: its points simulated, proposed by a sampler, trained, and one of them chosen."""
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from presilicon.base import ConfigError, RunFailedError
-from presilicon.records import Event, PointRecord, Recommendation, SeedRestored
+from presilicon.base import ConfigError
+from presilicon.records import PointRecord, Recommendation
 from presilicon.runs import Run
-from presilicon.study.engine import Engine, LocalEngine
+from presilicon.study.pool import LocalPool, TaskBatch, TaskOutcome
+from presilicon.study.runner import Runner
 from presilicon.study.search.checks import nearest_miss
 from presilicon.study.search.file import StudyFile
 from presilicon.study.search.front import broken_limit
-from presilicon.study.search.points import Point, SimulateTask, price_point, simulate_points, study_points
+from presilicon.study.search.points import GRAPHS, Point, SimulateTask, price_point, simulate_points, study_points
 from presilicon.study.search.table import PointTable
 
 if TYPE_CHECKING:
     from presilicon.study.search.training import TrainedPoint
 
-GRAPHS = "graphs"
 _CHUNK = 16
 """Points that a worker takes at a time."""
 _WORTH_PROCESSES = 64
 """Points below which starting processes costs more than they save."""
 
 
-class SweepProgress(NamedTuple):
-    """How far a stage of a study has come."""
-
-    stage: str
-    total: int
-    done: int
-    failed: int
-    running: int
-    eta_s: float | None
-
-
-OnProgress = Callable[[SweepProgress], None]
-
-
 class SweepWork:
-    """A study while it is carried out: its run, its table, and the engine that does the work."""
+    """A study while it is carried out: its runner, and the table of its points."""
 
-    def __init__(
-        self,
-        study: StudyFile,
-        run: Run,
-        engine: Engine,
-        on_progress: OnProgress | None = None,
-        on_event: Callable[[Event], None] | None = None,
-    ) -> None:
-        self.study, self.run, self.engine = study, run, engine
+    def __init__(self, study: StudyFile, run: Run, runner: Runner) -> None:
+        self.study, self.run, self.runner = study, run, runner
         self.table = PointTable(run.path)
         self.graphs = run.path / GRAPHS
-        self._on_progress, self._on_event = on_progress, on_event
 
     def carry_out(self) -> Recommendation | None:
         """Simulate all points, then train or choose as the study says; or let a sampler propose them."""
@@ -64,9 +41,9 @@ class SweepWork:
             self.simulate(points)
         self._require_some([self.table.records[point.key, "simulated"] for point in points])
         if study.choose is not None and study.training is not None:
-            from presilicon.study.search.choosing import Choice
+            from presilicon.study.search.choosing import DesignChoice
 
-            return Choice(self, study.choose, study.training).choose(points)
+            return DesignChoice(self, study.choose, study.training).choose(points)
         if study.training is not None:
             self.train_points(points)
         return None
@@ -76,8 +53,9 @@ class SweepWork:
         from presilicon.study.search.optimizing import Optimizer
 
         trains = self.study.training is not None and self.study.choose is None
-        on_progress, self._on_progress = self._on_progress, None
-        total = self.study.search.points or 0
+        known = self._simulated()
+        meter = self.runner.meter("search", (self.study.search.points or 0) - len(known))
+        on_progress, self.runner.on_progress = self.runner.on_progress, None
 
         def evaluate(points: Sequence[Point]) -> list[PointRecord]:
             new = {point.key for point in points if self.table.get(point.key, "simulated") is None}
@@ -90,10 +68,8 @@ class SweepWork:
             meter.advance(len(new), failed=sum(bool(record.error) for record in records if record.key in new))
             return records
 
-        known = self._simulated()
-        meter = Meter("search", total - len(known), self.engine, on_progress)
         Optimizer(self.study, self.run.path).search(known, evaluate)
-        self._on_progress = on_progress
+        self.runner.on_progress = on_progress
         return [
             Point(number=record.number, workload=record.workload, design=record.design, values=record.values)
             for record in self._simulated()
@@ -109,24 +85,20 @@ class SweepWork:
         if not missing:
             return
         self._capture(missing)
-        engine = self.engine
-        if isinstance(engine, LocalEngine) and len(missing) < _WORTH_PROCESSES:
-            engine = LocalEngine(1)
-        size = max(1, min(_CHUNK, -(-len(missing) // (4 * engine.workers))))
+        few = isinstance(self.runner.pool, LocalPool) and len(missing) < _WORTH_PROCESSES
+        pool = LocalPool(1) if few else self.runner.pool
+        size = max(1, min(_CHUNK, -(-len(missing) // (4 * pool.workers))))
         tasks = [SimulateTask(chunk, str(self.graphs.resolve())) for chunk in _chunks(missing, size)]
-        meter = Meter("simulate", len(missing), engine, self._on_progress)
-        lost = 0
-        for outcome in engine.run(simulate_points, tasks, trains=False):
-            if outcome.is_lost:
-                lost += len(outcome.task.points)
-                records = []
-            elif outcome.error:
-                records = [point.record(error=outcome.error) for point in outcome.task.points]
-            else:
-                records = outcome.result
-            self.table.append(records)
-            meter.advance(len(outcome.task.points), failed=sum(bool(record.error) for record in records))
-        _require_none(lost, "points")
+
+        def records(outcome: TaskOutcome) -> list[PointRecord]:
+            if outcome.error:
+                return [point.record(error=outcome.error) for point in outcome.task.points]
+            return outcome.result or []
+
+        counts = (lambda task: len(task.points), lambda outcome: sum(bool(record.error) for record in records(outcome)))
+        work = TaskBatch(simulate_points, tasks, trains=False)
+        for outcome in self.runner.outcomes("simulate", work, pool, counts):
+            self.table.append(records(outcome))
 
     def train_points(self, points: Sequence[Point]) -> None:
         """Train the points that meet the limits so far, and record each as a run; trainings that are equal are shared.
@@ -148,7 +120,7 @@ class SweepWork:
                 except ConfigError as error:
                     self.table.append([point.record(stage="trained", error=str(error))])
         errors = self.train(ready, "train")
-        meter = Meter("record", len(ready), LocalEngine(1), self._on_progress)
+        meter = self.runner.meter("record", len(ready), LocalPool(1))
         for prepared in ready:
             point, name = prepared.point, f"{prepared.point.number:05d}"
             if prepared.key in errors:
@@ -165,32 +137,14 @@ class SweepWork:
         Raises:
             RunFailedError: workers died; what has finished is kept.
         """
-        from presilicon.study.search.training import TRAININGS, train_point
+        from presilicon.study.search.training import TRAININGS
 
         different = {prepared.key: prepared for prepared in trained}
-        tasks = {task.path: prepared.key for prepared in different.values() for task in prepared.tasks()}
-        queue = [task for prepared in different.values() for task in prepared.tasks()]
+        queue = [(key, task) for key, prepared in different.items() for task in prepared.tasks()]
         (self.run.path / TRAININGS).mkdir(exist_ok=True)
-        on_gpu = any(prepared.training.device != "cpu" for prepared in trained)
-        engine = LocalEngine(1) if on_gpu and isinstance(self.engine, LocalEngine) else self.engine
-        meter, errors, lost = Meter(stage, len(queue), engine, self._on_progress), {}, 0
-        for outcome in engine.run(train_point, queue):
-            if outcome.is_lost:
-                lost += 1
-            elif outcome.error:
-                errors[tasks[outcome.task.path]] = outcome.error
-            else:
-                self._note(outcome.result)
-            meter.advance(1, failed=bool(outcome.error))
-        _require_none(lost, "trainings")
-        return errors
-
-    def _note(self, event: Event) -> None:
-        """Record the end of a training, unless it had ended before the study was continued."""
-        if not isinstance(event, SeedRestored):
-            self.run.record(event)
-        if self._on_event is not None:
-            self._on_event(event)
+        device = trained[0].training.device if trained else "cpu"
+        outcomes = self.runner.train_apart([task for _, task in queue], stage, device=device)
+        return {queue[outcome.number][0]: outcome.error for outcome in outcomes if outcome.error}
 
     def _capture(self, points: Iterable[Point]) -> None:
         """Capture the step of every workload, batch size and method here, so that workers only read them."""
@@ -226,12 +180,6 @@ class SweepWork:
         raise ConfigError(f"no point meets all limits together: {together}; each alone is met by some")
 
 
-def _require_none(lost: int, what: str) -> None:
-    """Fail if tasks were lost with their workers; they have no record, so that another attempt does them."""
-    if lost:
-        raise RunFailedError(f"{lost} {what} failed because their workers died; the same command tries again")
-
-
 def _chunks(points: Sequence[Point], size: int) -> Iterator[tuple[Point, ...]]:
     """Points in groups of about `size`, those with equal steps together, because a group prices each step once."""
     by_step: dict[str, list[Point]] = {}
@@ -245,25 +193,3 @@ def _chunks(points: Sequence[Point], size: int) -> Iterator[tuple[Point, ...]]:
             chunk = []
     if chunk:
         yield tuple(chunk)
-
-
-class Meter:
-    """Counts the finished points of a stage and estimates when it ends."""
-
-    def __init__(self, stage: str, total: int, engine: Engine, on_progress: OnProgress | None) -> None:
-        self._stage, self._total, self._engine, self._on_progress = stage, total, engine, on_progress
-        self._done = self._failed = 0
-        self._started = time.monotonic()
-        if total:
-            self.advance(0)
-
-    def advance(self, count: int, failed: int = 0) -> None:
-        """Report that many more finished points."""
-        self._done, self._failed = self._done + count, self._failed + failed
-        if self._on_progress is None:
-            return
-        left = self._total - self._done
-        elapsed = time.monotonic() - self._started
-        eta_s = elapsed / self._done * left if self._done else None
-        running = min(self._engine.workers, left)
-        self._on_progress(SweepProgress(self._stage, self._total, self._done, self._failed, running, eta_s))

@@ -28,10 +28,10 @@ class LearningRateSchedule(Struct, frozen=True, kw_only=True):
     `cosine` and `polynomial` lower it to `final` times the rate at the end of the budget. Each may begin with a linear
     warm-up from `start` times the rate over `warmup` steps; what `cosine` and `polynomial` do begins after it.
 
-    >>> schedule = Schedule.parse("cosine(warmup=10, start=0.5)")
+    >>> schedule = LearningRateSchedule.parse("cosine(warmup=10, start=0.5)")
     >>> [schedule.factor(step, total=30) for step in (0, 5, 10, 20, 30)]
     [0.5, 0.75, 1.0, 0.5, 0.0]
-    >>> str(Schedule.parse("step(milestones=[10, 20], warmup=0)"))
+    >>> str(LearningRateSchedule.parse("step(milestones=[10, 20], warmup=0)"))
     'step(milestones=[10, 20])'
     """
 

@@ -50,7 +50,7 @@ SCRIPT = """
 import sys, torch
 sys.path.insert(0, {folder!r})
 from presilicon.ops import load_operator
-from presilicon.ops import calls
+from presilicon.ops.custom import calls
 from presilicon.programs.executions import triton_execution
 from presilicon.programs.executions.triton_execution import run_triton
 import test_published_examples as published

@@ -13,7 +13,7 @@ warnings.filterwarnings("ignore", module="triton")
 from random import Random
 import torch
 from operator_library import CASES
-from presilicon.ops import calls
+from presilicon.ops.custom import calls
 from presilicon.programs.executions import triton_execution
 from presilicon.programs.executions.triton_execution import run_triton
 

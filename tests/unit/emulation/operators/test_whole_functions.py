@@ -16,7 +16,8 @@ import presilicon as ps
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Operators, OperatorSpec, load_design
 from presilicon.emulation import coverage
-from presilicon.ops import calls, operator
+from presilicon.ops import operator
+from presilicon.ops.custom import calls
 
 LIBRARY = Path(library.__file__)
 

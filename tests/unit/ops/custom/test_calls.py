@@ -11,7 +11,8 @@ from torch.utils.checkpoint import checkpoint
 
 import operator_library as library
 from presilicon.base import ConfigError
-from presilicon.ops import SlowOperatorWarning, calls, load_operator, operator
+from presilicon.ops import SlowOperatorWarning, load_operator, operator
+from presilicon.ops.custom import calls
 from presilicon.programs import LanguageError
 from presilicon.programs.executions import numba_execution, numba_functions
 

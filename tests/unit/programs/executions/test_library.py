@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from operator_library import CASES, Case
-from presilicon.ops import Operator, calls
+from presilicon.ops import Operator
+from presilicon.ops.custom import calls
 from presilicon.programs.executions.numba_execution import run_numba
 from presilicon.programs.executions.torch_execution import run_torch
 from presilicon.programs.program import ERROR

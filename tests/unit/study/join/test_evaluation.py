@@ -13,7 +13,9 @@ from presilicon.base import ConfigError, RunFailedError
 from presilicon.designs import Change
 from presilicon.emulation import TrainingRecord
 from presilicon.records import SeedRestored
-from presilicon.study.join.seeds import SeedTask, train_seeds
+from presilicon.study.join.seeds import SeedTask
+from presilicon.study.pool import LocalPool
+from presilicon.study.runner import Runner
 
 QUICK = replace(ps.load_workload("digits-mlp"), target=0.5, max_steps=60)
 
@@ -75,7 +77,7 @@ def test_a_record_that_cannot_be_written_ends_the_work() -> None:
         raise OSError("no space left")
 
     with pytest.raises(RunFailedError, match="no space left"):
-        train_seeds(tasks, jobs=2, on_event=on_event)
+        Runner(LocalPool(2), on_event=on_event).train(tasks)
 
 
 def test_area_and_its_parts_are_in_the_result(bare_table) -> None:

@@ -8,7 +8,7 @@ import presilicon as ps
 from presilicon.base import ConfigError
 from presilicon.designs import vary_designs
 from presilicon.records import EvaluationEvent, Event, SeedRestored, SeedsAdded
-from presilicon.study import Plan
+from presilicon.study import EvaluationPlan
 from presilicon.study.join.looks import seed_looks
 
 QUICK = replace(ps.load_workload("digits-mlp"), target=0.5, max_steps=60)
@@ -60,9 +60,9 @@ def test_seeds_are_added_while_the_ranking_is_open_and_an_interruption_changes_n
 
 def test_the_configuration_does_not_depend_on_how_many_seeds_it_took() -> None:
     designs = tuple(map(ps.load_design, DESIGNS))
-    config = Plan(designs=designs, workload=QUICK, seeds="auto").config()
+    config = EvaluationPlan(designs=designs, workload=QUICK, seeds="auto").config()
     assert (config["seeds"], config["max_seeds"]) == ("auto", 40)
-    assert "max_seeds" not in Plan(designs=designs, workload=QUICK, seeds=5).config()
+    assert "max_seeds" not in EvaluationPlan(designs=designs, workload=QUICK, seeds=5).config()
 
 
 @pytest.mark.parametrize(

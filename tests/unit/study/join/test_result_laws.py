@@ -11,7 +11,7 @@ from msgspec import structs
 import presilicon as ps
 from presilicon.records import Evaluation, FactsRun, StepFacts, Trace
 from presilicon.simulation import simulate
-from presilicon.study import Plan, StepGraphs, StepPrices, interval
+from presilicon.study import EvaluationPlan, StepGraphs, StepPrices, interval
 from presilicon.study.join.evaluation import Study
 
 DESIGN = ps.load_design("bf16-systolic")
@@ -87,7 +87,7 @@ def test_a_result_is_the_sum_of_its_steps(seed: int, costs) -> None:
         max_steps=3 * STEPS, milestones=milestones,
     )  # fmt: skip
     traces = tuple(random_trace(draw, number, every) for number in range(draw.randint(1, 8)))
-    study = Study(Plan(designs=(DESIGN,), workload=workload, seeds=len(traces)))
+    study = Study(EvaluationPlan(designs=(DESIGN,), workload=workload, seeds=len(traces)))
     study.traces = (traces,)
     result = study.comparison().designs[0]
 
@@ -145,7 +145,7 @@ def test_seeds_and_steps_that_differ_in_nothing_but_their_order_give_one_result(
     traces = tuple(random_trace(draw, number, 2) for number in range(7))
     results = []
     for order in (range(7), [6, 2, 4, 0, 1, 5, 3]):
-        study = Study(Plan(designs=(DESIGN,), workload=workload, seeds=7))
+        study = Study(EvaluationPlan(designs=(DESIGN,), workload=workload, seeds=7))
         study.traces = (tuple(structs.replace(traces[old], seed=new) for new, old in enumerate(order)),)
         results.append(study.comparison().designs[0])
     for name in ("time_to_accuracy_s", "energy_to_accuracy_j", "steps_to_accuracy", "reached", "value"):

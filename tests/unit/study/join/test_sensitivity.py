@@ -11,7 +11,9 @@ from presilicon.base import ConfigError, to_plain, to_toml
 from presilicon.designs import Design, Technology, load_design, load_technology
 from presilicon.records import Gemm, Op, Sensitivity, StepGraph, TensorRef
 from presilicon.report import render_sensitivity
-from presilicon.study import Plan, Study, step_sensitivity
+from presilicon.study import EvaluationPlan, Study, step_sensitivity
+from presilicon.study.pool import LocalPool
+from presilicon.study.runner import Runner
 
 HOROWITZ = load_technology("horowitz-45nm")
 QUICK = replace(ps.load_workload("digits-mlp"), target=0.5, max_steps=60)
@@ -104,8 +106,8 @@ def test_without_areas_there_is_no_ranking_by_area(bare_table) -> None:
 
 
 def trained_study(designs: list[Design], workload: ps.Workload, seeds: int) -> Study:
-    study = Study(Plan(designs=tuple(designs), workload=workload, seeds=seeds))
-    study.train()
+    study = Study(EvaluationPlan(designs=tuple(designs), workload=workload, seeds=seeds))
+    study.train(Runner(LocalPool(1)))
     return study
 
 

@@ -11,11 +11,12 @@ from msgspec import structs
 
 import presilicon as ps
 from presilicon.records import Evaluation, FactsRun, SeedResult, StepFacts, Trace
-from presilicon.study import Plan, interval
-from presilicon.study.join import evaluation
+from presilicon.study import EvaluationPlan, interval
 from presilicon.study.join.evaluation import Study
 from presilicon.study.join.pairs import compare_seeds, ratio_interval
 from presilicon.study.join.statistics import interval_method
+from presilicon.study.pool import LocalPool
+from presilicon.study.runner import Runner
 
 WORKLOAD = replace(ps.load_workload("digits-mlp"), target=0.5, sustain=1, max_steps=400)
 
@@ -103,19 +104,19 @@ def twins() -> Study:
     """Two designs that differ in their names only, so that their steps cost the same."""
     design = ps.load_design("bf16-systolic")
     designs = (design, structs.replace(design, name="twin"))
-    return Study(Plan(designs=designs, workload=WORKLOAD, seeds="auto"))
+    return Study(EvaluationPlan(designs=designs, workload=WORKLOAD, seeds="auto"))
 
 
 def test_equal_designs_are_told_apart_in_at_most_one_study_of_twenty(twins, monkeypatch) -> None:
     draw, rounds, wrong = random.Random(11), 180, 0
 
-    def simulated(tasks, jobs, on_event):
+    def simulated(runner, tasks, **_):
         return [arriving(seed_of(task), 40 * math.exp(draw.gauss(0.0, 0.5)), mark=draw.random()) for task in tasks]
 
-    monkeypatch.setattr(evaluation, "train_seeds", simulated)
+    monkeypatch.setattr(Runner, "train", simulated)
     for _ in range(rounds):
         twins.traces = ()
-        twins.train()
+        twins.train(Runner(LocalPool(1)))
         wrong += not twins.undecided()
         assert len(twins.traces[0]) in twins.plan.looks
     # With 95% at each of the eight looks it is about 12%; 5% and two standard errors of 180 rounds are 8.3%.
@@ -125,16 +126,16 @@ def test_equal_designs_are_told_apart_in_at_most_one_study_of_twenty(twins, monk
 def test_a_true_difference_is_found_and_ends_the_study(twins, monkeypatch) -> None:
     draw = random.Random(3)
 
-    def simulated(tasks, jobs, on_event):
+    def simulated(runner, tasks, **_):
         slower = {"bf16-systolic": 1.0, "twin": 1.6}
         return [
             arriving(seed_of(task), slower[task.design] * 40 * math.exp(draw.gauss(0, 0.1)), mark=draw.random())
             for task in tasks
         ]
 
-    monkeypatch.setattr(evaluation, "train_seeds", simulated)
+    monkeypatch.setattr(Runner, "train", simulated)
     twins.traces = ()
-    twins.train()
+    twins.train(Runner(LocalPool(1)))
     assert twins.undecided() == ()
     assert len(twins.traces[0]) == 10  # five seeds decide nothing at the confidence of eight looks, ten do
     [pair] = twins.comparison().pairs
@@ -178,7 +179,7 @@ def test_a_budget_is_that_of_all_chips() -> None:
         machine = structs.replace(design.machine, chips=chips)
         design = structs.replace(design, machine=machine)
         workload = replace(WORKLOAD, batch_size=64 * chips)
-        study = Study(Plan(designs=(design,), workload=workload, seeds=2))
+        study = Study(EvaluationPlan(designs=(design,), workload=workload, seeds=2))
         missed = structs.replace(arriving(0, 10, until=50), evaluations=(), ending="diverged")
         study.traces = ((missed, arriving(1, 20, until=50)),)
         study_of[chips] = study

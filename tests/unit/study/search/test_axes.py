@@ -5,7 +5,7 @@ import math
 import pytest
 
 from presilicon.base import ConfigError
-from presilicon.study.search.axes import Span, draw, grid, grid_size, read_axes
+from presilicon.study.search.axes import ValueSpan, draw, grid, grid_size, read_axes
 
 
 def test_nested_tables_are_paths_and_single_values_are_axes_of_one():
@@ -68,4 +68,4 @@ def test_spans_are_drawn_within_their_ends_evenly_on_their_scale():
 
 
 def test_a_factor_near_one_gives_each_whole_number_once():
-    assert Span(low=2, high=6, times=1.2).values() == (2, 3, 4, 5, 6)
+    assert ValueSpan(low=2, high=6, times=1.2).values() == (2, 3, 4, 5, 6)

@@ -46,7 +46,7 @@ def test_an_axis_without_effect_is_named(tmp_path):
 
 @pytest.mark.parametrize("training", [{}, {"train": TRAINED["train"]}])
 def test_taps_that_match_no_layer_are_refused_before_training(tmp_path, monkeypatch, training):
-    monkeypatch.setattr("presilicon.study.search.training.run_seed", None)
+    monkeypatch.setattr("presilicon.study.join.seeds.run_seed", None)
     tap = '{name = "into", layers = "nothing*", role = "activation", aggregation = "summary"}'
     design = tmp_path / "tapped.toml"
     design.write_text(f'name = "tapped"\nbase = "edge-bf16"\n[instrument]\ntaps = [{tap}]\n')
@@ -347,14 +347,14 @@ def _lines(path):
 def test_designs_that_cannot_be_trained_are_refused_and_the_others_compared(tmp_path, monkeypatch):
     from presilicon.study.search import training
 
-    train = training.train_point
+    load = training.load_record
 
-    def fail_on_fp32(task):
-        if task.point.values.get("numerics") == "fp32":
+    def fail_on_fp32(point, *rest):
+        if point.values.get("numerics") == "fp32":
             raise ConfigError("this one cannot be trained")
-        return train(task)
+        return load(point, *rest)
 
-    monkeypatch.setattr(training, "train_point", fail_on_fp32)
+    monkeypatch.setattr(training, "load_record", fail_on_fp32)
     swept = ps.sweep(TRAINED, out=tmp_path, jobs=1)
     assert [bool(record.error) for record in swept.records] == [False, True, False, True]
     chosen = ps.sweep({**TRAINED, "choose": {"best": 1, "few_steps": 30}}, out=tmp_path, jobs=1)

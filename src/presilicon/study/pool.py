@@ -1,4 +1,4 @@
-"""Where the tasks of a study run: in this process, or in processes on local cores. `cluster` has Dask's workers."""
+"""The workers of a run: this process, or processes on local cores. `cluster` has those of Dask."""
 
 import multiprocessing
 import os
@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -27,9 +29,26 @@ PRELOAD = ("presilicon.study.join.seeds", "torch._dynamo", "presilicon.formats.k
 """Modules that a training needs; optimizers import torch._dynamo at their first step."""
 
 
-class Outcome(NamedTuple):
+class TaskBatch(NamedTuple):
+    """Tasks that a function does, on any pool of workers."""
+
+    function: Callable[..., Any]
+    tasks: Sequence[Any]
+    trains: bool = True
+    """Whether tasks train; others need no torch."""
+    device: str = "cpu"
+    """Where they train."""
+    on_event: OnEvent | None = None
+    """Called in this process with the events that tasks on this machine `emit`."""
+    ends_early: bool = False
+    """Whether the first failure ends all tasks, because the caller raises it."""
+
+
+class TaskOutcome(NamedTuple):
     """A finished task: its result, or the error by which it failed."""
 
+    number: int
+    """Its position among the tasks."""
     task: Any
     result: Any = None
     failure: PresiliconError | None = None
@@ -42,16 +61,16 @@ class Outcome(NamedTuple):
         return "" if self.failure is None else " ".join(str(self.failure).split())
 
 
-class Engine(Protocol):
-    """Runs tasks on workers; a worker that dies costs only the work since its last checkpoint."""
+class WorkerPool(Protocol):
+    """Workers that run tasks; one that dies costs only the work since its last checkpoint."""
 
     @property
     def workers(self) -> int:
         """Tasks that run at the same time."""
         ...
 
-    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any], *, trains: bool = True) -> Iterator[Outcome]:
-        """Outcomes as tasks finish, each exactly once; tasks that do not train need no torch."""
+    def run(self, work: TaskBatch) -> Iterator[TaskOutcome]:
+        """Outcomes as tasks finish, each exactly once."""
         ...
 
     def close(self) -> None:
@@ -108,45 +127,70 @@ def attempt(function: Callable[[Any], Any], task: Any, registered: bytes = b"") 
         return None, error
 
 
-_events: Any = None
-"""In a worker: the queue by which its events reach the process that started it."""
+_send: OnEvent | None = None
+"""Where the events of tasks go: in a worker, into the queue by which they reach the process that started it."""
+_is_worker = False
 
 
 def start_worker(events: Any, files: Files, environment: Mapping[str, str]) -> None:
     """Prepare a worker process: where its events go, the files that tasks refer to, and the environment."""
-    global _events
-    _events = events
+    global _send, _is_worker
+    _send, _is_worker = None if events is None else events.put, True
     prepare_worker(environment)
     # The tasks refer to functions in these files, which no import would find.
     for file, shown in files:
         load_file(file, shown)
 
 
+def in_worker() -> bool:
+    """Whether this process is a worker of another on this machine."""
+    return _is_worker
+
+
 def emit(event: Event) -> None:
-    """Pass an event on to the process that started this worker, if it listens."""
-    if _events is not None:
-        _events.put(event)
+    """Pass an event of a task on to the process that started it, if that listens."""
+    if _send is not None:
+        _send(event)
 
 
-class LocalEngine:
-    """Processes on this machine, or this process alone for one job."""
+@contextmanager
+def _sending(on_event: OnEvent | None) -> Iterator[None]:
+    """A context in which tasks run in this process, with their events."""
+    global _send
+    before, _send = _send, on_event
+    try:
+        yield
+    finally:
+        _send = before
 
-    def __init__(self, jobs: int, *, files: Files = (), on_event: OnEvent | None = None) -> None:
-        """`on_event` is called in this process with what workers `emit`; `files` are those that tasks refer to."""
+
+class LocalPool:
+    """Processes on this machine, or this process alone for one job or a GPU."""
+
+    def __init__(self, jobs: int, *, files: Files = ()) -> None:
+        """`files` are those that tasks refer to."""
         self.workers = jobs
-        self._files, self._on_event = files, on_event
+        self._files = files
 
-    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any], *, trains: bool = True) -> Iterator[Outcome]:
-        """Outcomes as tasks finish; those of a worker that died are given to another."""
-        if self.workers <= 1 or len(tasks) <= 1:
-            for task in tasks:
-                yield Outcome(task, *attempt(function, task))
+    def run(self, work: TaskBatch) -> Iterator[TaskOutcome]:
+        """Outcomes as tasks finish; those of a worker that died are given to another.
+
+        On a GPU tasks take turns in this process, so that the GPU works on one while Python prepares another.
+        """
+        if self.workers <= 1 or len(work.tasks) <= 1:
+            for number, task in enumerate(work.tasks):
+                with _sending(work.on_event):
+                    result = attempt(work.function, task)
+                yield TaskOutcome(number, task, *result)
             return
-        waiting = dict(enumerate(tasks))
+        if work.device != "cpu":
+            yield from self._take_turns(work)
+            return
+        waiting = dict(enumerate(work.tasks))
         for _ in range(MOST_DEATHS):
             try:
-                for number, outcome in self._run_pool(function, waiting, trains):
-                    del waiting[number]
+                for outcome in self._run_processes(work, waiting):
+                    del waiting[outcome.number]
                     yield outcome
                 return
             except BrokenProcessPool:
@@ -156,13 +200,26 @@ class LocalEngine:
             "finished is kept"
         )
 
-    def _run_pool(
-        self, function: Callable[[Any], Any], tasks: dict[int, Any], trains: bool
-    ) -> Iterator[tuple[int, Outcome]]:
+    def _take_turns(self, work: TaskBatch) -> Iterator[TaskOutcome]:
+        from presilicon.emulation import take_turns
+
+        def run(number: int, task: Any, on_wait: Callable[[], None]) -> TaskOutcome:
+            result, failure = attempt(partial(work.function, on_wait=on_wait), task)
+            if work.ends_early and failure is not None:
+                raise failure
+            return TaskOutcome(number, task, result, failure)
+
+        turns = [partial(run, number, task) for number, task in enumerate(work.tasks)]
+        for first in range(0, len(turns), self.workers):
+            with _sending(work.on_event):
+                outcomes = take_turns(turns[first : first + self.workers], work.device, self.workers)
+            yield from outcomes
+
+    def _run_processes(self, work: TaskBatch, tasks: dict[int, Any]) -> Iterator[TaskOutcome]:
         # Torch is loaded by a server once, or not at all, which is sooner than loading it.
-        context = process_context(PRELOAD) if trains else multiprocessing.get_context("spawn")
-        events = None if self._on_event is None else context.Queue()
-        listener = None if self._on_event is None else _Listener(events, self._on_event)
+        context = process_context(PRELOAD) if work.trains else multiprocessing.get_context("spawn")
+        events = None if work.on_event is None else context.Queue()
+        listener = None if work.on_event is None else _Listener(events, work.on_event)
         before = set(multiprocessing.active_children())
         pool = ProcessPoolExecutor(
             min(self.workers, len(tasks)),
@@ -174,10 +231,10 @@ class LocalEngine:
         try:
             registered = registrations()
             with starting_workers():
-                futures = {pool.submit(attempt, function, task, registered): number for number, task in tasks.items()}
+                futures = {pool.submit(attempt, work.function, tasks[number], registered): number for number in tasks}
             for future in _as_completed(futures, listener):
                 number = futures[future]
-                yield number, Outcome(tasks[number], *future.result())
+                yield TaskOutcome(number, tasks[number], *future.result())
             has_finished = True
         except BaseException:
             for child in set(multiprocessing.active_children()) - before:

@@ -8,7 +8,7 @@ import pytest
 from presilicon.base import ConfigError
 from presilicon.formats import NAMED_FORMATS, NAMED_UNITS, ProcessingUnit, UserFormat
 from presilicon.ops import enter, withdraw
-from presilicon.study.engine import LocalEngine, attempt, registrations
+from presilicon.study.pool import LocalPool, TaskBatch, attempt, registrations
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_workers_know_what_was_registered_here(register, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     travelling = importlib.import_module("travelling")
     register(travelling.as_float)
-    outcomes = list(LocalEngine(2).run(travelling.names, [1, 2], trains=False))
+    outcomes = list(LocalPool(2).run(TaskBatch(travelling.names, [1, 2], trains=False)))
     assert [(outcome.result, outcome.error) for outcome in outcomes] == [(("travels8", 4), "")] * 2
 
 
@@ -60,7 +60,7 @@ def test_entries_of_the_op_table_are_known_in_workers(tmp_path, monkeypatch):
     bessel = importlib.import_module("bessel")
     enter(bessel.ENTRY)
     try:
-        outcomes = list(LocalEngine(2).run(bessel.results, [1, 2], trains=False))
+        outcomes = list(LocalPool(2).run(TaskBatch(bessel.results, [1, 2], trains=False)))
         assert [outcome.result for outcome in outcomes] == [(12, "one_more")] * 2
         sent = registrations()
     finally:
@@ -79,5 +79,5 @@ def test_only_workers_that_train_begin_with_torch(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     looking = importlib.import_module("looking")
     for trains in (True, False):
-        outcomes = list(LocalEngine(2).run(looking.has_torch, [1, 2], trains=trains))
+        outcomes = list(LocalPool(2).run(TaskBatch(looking.has_torch, [1, 2], trains=trains)))
         assert [outcome.result for outcome in outcomes] == [trains] * 2
