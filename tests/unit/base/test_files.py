@@ -37,7 +37,7 @@ OWN_FILES = {
         "runtime/meters.py", "runtime/opencl/boards.py", "runtime/opencl/trial.py", "runtime/opencl/tuning.py",
     },
     "simulation": {"foreign/exports.py", "roofline/efficiency.py"},
-    "study": {"join/request.py", "runner.py", "search/points.py", "search/sweep.py"},
+    "study": {"runner.py", "search/points.py", "search/sweep.py"},
     "workloads": {"digits.py", "fashion.py", "graphs.py", "python_source.py", "shakespeare.py"},
 }  # fmt: skip
 """Modules that open files which the package itself wrote or ships: records, caches, templates, data."""
