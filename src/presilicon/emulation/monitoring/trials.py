@@ -24,7 +24,7 @@ from presilicon.records import Ends, FormatTrial, MonitoredRole, Role
 from presilicon.workloads import named_layers
 
 
-class ModelState:
+class TrialState:
     """Buffers and training modes of a model, and the random states of torch, NumPy and Python."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -57,9 +57,9 @@ class ModelState:
 
 
 @contextmanager
-def preserved(model: nn.Module) -> Iterator[ModelState]:
+def preserved(model: nn.Module) -> Iterator[TrialState]:
     """A context after which buffers, training modes and random states are what they were before."""
-    snapshot = ModelState(model)
+    snapshot = TrialState(model)
     try:
         yield snapshot
     finally:
@@ -201,7 +201,7 @@ class Trials:
     """Training steps of a model in which one layer has another format."""
 
     def __init__(
-        self, model: nn.Module, own: Emulation, step: TrialStep, start: ModelState, *, lift: bool = False
+        self, model: nn.Module, own: Emulation, step: TrialStep, start: TrialState, *, lift: bool = False
     ) -> None:
         """With `lift` trials are compared with the model in float32, else with the model as it is."""
         self._model, self._own, self._step, self._start = model, own, step, start

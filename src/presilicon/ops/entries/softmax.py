@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from presilicon.base import torch
 from presilicon.ops.entry import OpEntry, function, plain
 from presilicon.ops.steps import Steps, listed, shaped
+from presilicon.programs import exponential
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -73,6 +74,7 @@ ENTRIES: list[OpEntry] = [
     ),
     function("softmin", aten="", backward="", program=softmin, inside="softmax.exp", signature=_SIGNATURE),
     *plain("softmax", "safe_softmax", results=5, inner="softmax.exp", attention="scores"),
+    OpEntry(name="softmax.exp", exact=exponential),
     function("gumbel_softmax", aten="", backward=""),
     function("logsumexp", "reduction", backward="", program=logsumexp, width="float32"),
 ]  # fmt: skip
