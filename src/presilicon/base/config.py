@@ -10,7 +10,7 @@ import math
 import re
 import tomllib
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from inspect import getdoc
 from pathlib import Path
@@ -90,11 +90,13 @@ def parse_toml(text: str, name: str) -> tuple[dict[str, Any], Source]:
         raise ConfigError(f"{name}: not valid TOML: {what}") from None
 
 
-def decode_config(data: Mapping[str, Any], kind: type[T], source: Source, hook: Hook | None = None) -> T:
+def decode_config(
+    data: Mapping[str, Any], kind: type[T], source: Source, hook: Hook | None = None, *, also: Collection[str] = ()
+) -> T:
     """`data` as a frozen struct of type `kind`, every field checked.
 
     `hook(type, value)` builds values of types that are no structs (a number format from its spelling); a ValueError or
-    ConfigError from it is reported with the path of the value.
+    ConfigError from it is reported with the path of the value. `also` are keys of the document that were read before.
 
     Raises:
         ConfigError: an unknown key, a wrong type or an impossible value, with its path and what is allowed.
@@ -106,7 +108,7 @@ def decode_config(data: Mapping[str, Any], kind: type[T], source: Source, hook: 
         except msgspec.ValidationError as error:
             raise _explain(error, expanded, source, path) from None
 
-    value: T = build(_expand(dict(data), kind, "$", source, build), kind, "$")
+    value: T = build(_expand(dict(data), kind, "$", source, build, also=also), kind, "$")
     _check(value, "$", source)
     return value
 
@@ -122,12 +124,14 @@ def check_built(value: msgspec.Struct, name: str) -> None:
     _check(value, "$", source)
 
 
-def apply_settings(data: Mapping[str, Any], settings: Iterable[str], kind: type, source: Source) -> dict[str, Any]:
+def apply_settings(
+    data: Mapping[str, Any], settings: Iterable[str], kind: type, source: Source, *, also: Collection[str] = ()
+) -> dict[str, Any]:
     """`data` with `machine.rows=128`-like settings applied; the values are TOML, or else plain text.
 
     Fields are checked when the result is decoded; here only the form of a setting and the path to its field are.
     """
-    result: dict[str, Any] = _expand(dict(data), kind, "$", source)
+    result: dict[str, Any] = _expand(dict(data), kind, "$", source, also=also)
     for setting in settings:
         path, equals, text = setting.partition("=")
         keys = [key.strip() for key in path.split(".")]
@@ -280,10 +284,13 @@ def _inline(value: Any) -> str:
 Build = Callable[[Any, type[Any], str], Any]
 
 
-def _expand(data: Any, kind: Any, path: str, source: Source, build: Build | None = None) -> Any:
+def _expand(
+    data: Any, kind: Any, path: str, source: Source, build: Build | None = None, *, also: Collection[str] = ()
+) -> Any:
     """`data` with shorthands written out, after a check that every key exists.
 
     `build(table, struct, path)` turns the table of an `Extensible` field into its struct; without it, tables are left.
+    `also` are further keys that a message about an unknown one allows.
     """
     if get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
@@ -302,7 +309,7 @@ def _expand(data: Any, kind: Any, path: str, source: Source, build: Build | None
         for key in data:
             if key not in names and key != tag:
                 raise ConfigError(
-                    f'{source.locate(f"{path}.{key}")}: unknown key "{key}": {did_you_mean(str(key), names)}'
+                    f'{source.locate(f"{path}.{key}")}: unknown key "{key}": {did_you_mean(str(key), [*names, *also])}'
                 )
         table = {
             key: value if key == tag else _expand(value, hints[names[key]], f"{path}.{key}", source, build)

@@ -15,7 +15,7 @@ from presilicon.base import (
     to_plain,
     write_out,
 )
-from presilicon.designs.inheritance import is_path, packaged_names, read_whole, without_other_form
+from presilicon.designs.inheritance import BASE, is_path, packaged_names, read_whole, without_other_form
 from presilicon.designs.instrument import Instrument
 from presilicon.designs.machine import Machine
 from presilicon.designs.method import METHODS, Method, method_tables
@@ -100,10 +100,10 @@ def load_design(
     if settings:
         given = [setting.partition("=")[0].removeprefix("machine.") for setting in settings]
         data = {**data, "machine": without_other_form(data["machine"], given)} if "machine" in data else data
-        data = apply_settings(data, settings, Design, source)
+        data = apply_settings(data, settings, Design, source, also=(BASE,))
         source = Source(f"{source.name} with {' '.join(settings)}", source.text)
     _check_technology(data, source)
-    return decode_config(data, Design, source, decode_format)
+    return decode_config(data, Design, source, decode_format, also=(BASE,))
 
 
 def design_names() -> list[str]:

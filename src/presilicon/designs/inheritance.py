@@ -7,6 +7,9 @@ from typing import Any
 
 from presilicon.base import ConfigError, Source, located, parse_toml, read_toml, unknown
 
+BASE = "base"
+"""The key of what a file begins from."""
+
 Beside = Callable[[dict[str, Any], Path], dict[str, Any]]
 WriteOut = Callable[[dict[str, Any], Source], dict[str, Any]]
 
@@ -72,9 +75,9 @@ def read_whole(
     is_preset = str(name_or_path) in presets
     if not is_preset:
         data = beside(data, Path(name_or_path).parent)
-    if "base" not in data:
+    if BASE not in data:
         return data, source
-    base = data.pop("base")
+    base = data.pop(BASE)
     place = source.locate("$.base")
     if not isinstance(base, str):
         raise ConfigError(f"{place}: given {base!r}, expected the name of a preset or a {what} file")

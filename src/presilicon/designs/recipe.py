@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from presilicon.base import Source, decode_config, to_plain, to_toml, write_out
-from presilicon.designs.inheritance import is_path, packaged_names, read_whole
+from presilicon.designs.inheritance import BASE, is_path, packaged_names, read_whole
 from presilicon.designs.numerics import Numerics, decode_format
 from presilicon.designs.operators import beside
 
@@ -39,7 +39,7 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
     """
     data, source = read_whole(name_or_path, "recipes", "numerics", _beside, _written_out)
     about = {key: str(data.pop(key)) for key in _ABOUT if key in data}
-    numerics = decode_config(data, Numerics, source, decode_format)
+    numerics = decode_config(data, Numerics, source, decode_format, also=(BASE, *_ABOUT))
     return Recipe(name=recipe_label(name_or_path), numerics=numerics, **about)
 
 
@@ -57,7 +57,9 @@ def recipe_table(name_or_path: str | Path) -> dict[str, Any]:
     data, source = read_whole(name_or_path, "recipes", "numerics", _beside, _written_out)
     table = {key: value for key, value in data.items() if key not in _ABOUT}
     if is_path(str(name_or_path)):
-        decode_config(table, Numerics, source, decode_format)  # a mistake is reported at its place in this file
+        decode_config(
+            table, Numerics, source, decode_format, also=(BASE, *_ABOUT)
+        )  # a mistake is reported at its place in this file
     return table
 
 

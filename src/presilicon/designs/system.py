@@ -20,7 +20,7 @@ from presilicon.base import (
     to_plain,
     write_out,
 )
-from presilicon.designs.inheritance import packaged_names, read_packaged, read_whole
+from presilicon.designs.inheritance import BASE, packaged_names, read_packaged, read_whole
 
 DeviceKind = Literal["gpu", "fpga", "cpu"]
 SIZES = ("S", "M", "L")
@@ -264,9 +264,9 @@ def load_system(name_or_path: str | Path, settings: Iterable[str] = ()) -> Syste
     data, source = read_whole(name_or_path, "systems", "system", _beside, _written_out)
     settings = list(settings)
     if settings:
-        data = apply_settings(data, settings, System, source)
+        data = apply_settings(data, settings, System, source, also=(BASE,))
         source = Source(f"{source.name} with {' '.join(settings)}", source.text)
-    return decode_config(_with_table(data, source), System, source)
+    return decode_config(_with_table(data, source), System, source, also=(BASE,))
 
 
 def system_names() -> list[str]:

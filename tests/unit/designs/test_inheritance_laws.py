@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from presilicon.base import ConfigError, to_toml
-from presilicon.designs import Hardware, Instrument, design_names, load_design, load_recipe, recipe_names
+from presilicon.designs import Hardware, Instrument, design_names, load_design, load_recipe, load_system, recipe_names
 from presilicon.designs.design import flat_fields
 
 ROLES = {"weight": "e5m2", "error": "int8", "gradient": "bfloat16", "master": "float16"}
@@ -101,3 +101,26 @@ def test_a_design_written_and_read_is_the_design(seed: int, tmp_path) -> None:
     file = tmp_path / "written.toml"
     file.write_text(to_toml(design.to_plain(), design))
     assert load_design(file) == design
+
+
+@pytest.mark.parametrize(
+    ("load", "base", "keys"),
+    [
+        (load_design, "bf16-systolic", ("name", "base")),
+        (load_recipe, "bf16", ("base", "description", "source")),
+        (load_system, "v100-3xs10", ("name", "base")),
+    ],
+)
+def test_an_unknown_key_is_answered_with_every_key_that_a_file_may_have(load, base: str, keys, tmp_path) -> None:
+    """Those, too, that are read before the rest."""
+    path = tmp_path / "mine.toml"
+    given = "".join(f'{key} = "{base}"\n' for key in keys)
+    path.write_text(given)
+    load(path)
+    path.write_text(f"{given}zebra = 1\n")
+    with pytest.raises(ConfigError, match='unknown key "zebra"') as raised:
+        load(path)
+    assert set(keys) <= set(str(raised.value).partition("Allowed: ")[2].split(", "))
+    path.write_text(given.replace("base", "bsae", 1))
+    with pytest.raises(ConfigError, match='unknown key "bsae": did you mean "base"'):
+        load(path)

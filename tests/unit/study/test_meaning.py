@@ -2,7 +2,7 @@
 
     python -m tests.unit.study.test_meaning
 
-prints what `tests/data/meaning.json` has to hold after a number has risen.
+prints what `tests/data/meaning.json` has to hold after a number has risen, or a recipe or preset was added.
 """
 
 import json
@@ -146,7 +146,11 @@ def trained() -> str:
 
 @pytest.mark.parametrize(("what", "compute"), [("price", priced), ("training", trained)])
 def test_what_a_design_means_changes_with_its_number_only(what: str, compute) -> None:
-    """If it fails and the change is meant, raise the number in base/meanings.py and write the new digest beside it."""
+    """If it fails and the change is meant, raise the number in base/meanings.py and write the new digest beside it.
+
+    A new recipe or preset alone changes the digest and not the number: nothing that could be written before it means
+    something else.
+    """
     kept = json.loads(DIGESTS.read_text())[what]
     assert (meaning()[what], compute()) == (kept["number"], kept["digest"])
 
