@@ -10,7 +10,7 @@ run on the CPU.
 from collections import Counter
 
 import presilicon as ps
-from presilicon.study.execution import Training
+from presilicon.study.execution import PlainTraining
 from presilicon.study.hybrid_context import GpuClocks
 from presilicon.workloads import load_workload
 
@@ -44,7 +44,7 @@ def main(workload: str = "fashion-alexnet", batch_size: int = 32, steps: int = 3
     )
     levels = Counter(slot.mode.clock for slot in plan.schedule.started if slot.mode.device == "gpu")
     print(f"clocks of the ops on the GPU: {dict(sorted(levels.items()))}; peak {plan.cost.peak_power_w:.0f} W")
-    card, training = FakeCard(), Training(load_workload(workload), batch_size)
+    card, training = FakeCard(), PlainTraining(load_workload(workload), batch_size)
     clocks = GpuClocks({"gpu 0": card})  # type: ignore[dict-item]
     devices = {"gpu": ["cpu"], "fpga": ["cpu"]}
     with ps.hybrid(training.model, plan, devices=devices, set_clock=clocks, takeover=False) as run:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from presilicon.study.join.sensitivity import sensitivity, step_sensitivity
     from presilicon.study.join.statistics import interval
     from presilicon.study.operand_energy import OperandEnergy, operand_energies
-    from presilicon.study.options import ExecutionOptions, Flag, RequestOptions, ScheduleOptions
+    from presilicon.study.options import ExecutionOptions, Flag, RequestOptions, ScheduleOptions, Sizing
     from presilicon.study.replaying import Replay, ReplayPoint, replay
     from presilicon.study.reproducing import reproduce, reproduction_names, trains
     from presilicon.study.runner import SweepProgress
@@ -57,6 +57,7 @@ __all__ = [
     "ScheduleOptions",
     "ScheduleRequest",
     "Scheduled",
+    "Sizing",
     "StepGraphs",
     "StepPrices",
     "Study",

@@ -81,8 +81,8 @@ def test_one_setting_of_the_command_line() -> None:
 
 
 def test_fields_are_the_functions_that_can_be_replaced() -> None:
-    from presilicon.ops import EXACT
+    from presilicon.ops import exact_functions
 
     fields = {name.replace("softmax_", "softmax.") for name in Operators.__struct_fields__}
-    assert fields == {*EXACT, "functions"}
+    assert fields == {*exact_functions(), "functions"}
     assert OperatorSpec(kind="table", low=0, high=1, entries=2).make("exp").replaces == "exp"

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from presilicon.base import ConfigError
-from presilicon.study.execution import Training
+from presilicon.study.execution import PlainTraining
 from presilicon.workloads import Splits, Workload
 
 Batches = list[tuple[object, Tensor]]
@@ -48,7 +48,7 @@ DRAWN_BESIDE = count()
 
 
 def batches(workload: Workload, seed: int, steps: int = 3) -> Batches:
-    training = Training(workload, 6, seed)
+    training = PlainTraining(workload, 6, seed)
     found = []
     for batch in training.batches(steps):
         torch.rand(next(DRAWN_BESIDE))  # whatever else draws
@@ -68,7 +68,7 @@ def test_batches_are_those_of_the_seed_and_no_two_are_alike(workload: Workload) 
     assert same(first[:2], batches(workload, 1, steps=2))
     assert not same(first, batches(workload, 2))
     assert not any(same(one, other) for one, other in pairwise(first))
-    losses = [list(Training(workload, 6, *seed).run(3)) for seed in ((1,), (1,), (0,), ())]
+    losses = [list(PlainTraining(workload, 6, *seed).run(3)) for seed in ((1,), (1,), (0,), ())]
     assert losses[0] == losses[1] != losses[2] == losses[3]
 
 
@@ -94,7 +94,7 @@ def test_batches_of_data_are_rows_of_the_training_split_with_their_targets() -> 
 
 def test_gradients_of_one_step_are_not_those_of_the_step_before() -> None:
     """Each loss falls from the same batch as an optimizer by hand lets it fall."""
-    training = Training(READ, 6, 3)
+    training = PlainTraining(READ, 6, 3)
     torch.manual_seed(3)
     model = linear()
     assert same([*training.model.parameters()], [*model.parameters()])
@@ -112,4 +112,4 @@ def test_gradients_of_one_step_are_not_those_of_the_step_before() -> None:
 
 def test_micro_batches_are_refused() -> None:
     with pytest.raises(ConfigError, match="micro-batches"):
-        Training(Workload(name="parts", model=linear, data=numbered, target=0.5, accumulate=2), 6)
+        PlainTraining(Workload(name="parts", model=linear, data=numbered, target=0.5, accumulate=2), 6)

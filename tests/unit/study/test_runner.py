@@ -4,9 +4,9 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from tests.oracles.worker_tasks import refuse
 
 import presilicon as ps
+from oracles.worker_tasks import refuse
 from presilicon.base import ConfigError, RunFailedError
 from presilicon.emulation import TrainingRecord
 from presilicon.records import DecisionEvent, EvaluationEvent, SeedFinished, SeedRestored, SeedsAdded
