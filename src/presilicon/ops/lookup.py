@@ -37,16 +37,19 @@ def enter(entry: OpEntry) -> OpEntry:
     finds it.
 
     Raises:
-        ConfigError: it is no entry, or one with a kind, names or a module that it cannot have.
+        ConfigError: it is no entry, or one with a kind, results, names, a formula or a module that it cannot have.
     """
     if not isinstance(entry, OpEntry):
         raise ConfigError(f"the op table takes an OpEntry, not {type(entry).__name__}")
     for captured in (entry.forward, entry.backward):
         if captured is not None and captured.kind not in KINDS:
             raise unknown("kind of op", captured.kind, list(KINDS))
+        if captured is not None and (type(captured.results) is not int or captured.results < 0):
+            raise ConfigError(f"{entry.name}: results are a whole number of at least 0, not {captured.results!r}")
         names: object = () if captured is None else captured.names
         if not isinstance(names, tuple):
             raise ConfigError(f"{entry.name}: names are a tuple, as ({names!r},), not {names!r}")
+        _check_formula(captured)
     known = entry_named(entry.name)
     if entry.module is not None and known is not None and known.module is None:
         raise ConfigError(
@@ -55,6 +58,15 @@ def enter(entry: OpEntry) -> OpEntry:
     _own[entry.name] = entry
     forget()
     return entry
+
+
+def _check_formula(captured: Captured | None) -> None:
+    """Compile the formulas of an operator, so that one that is not in the language is refused here."""
+    from presilicon.ops.formulas import compile_formula
+
+    own = None if captured is None else captured.formula
+    for formula in () if own is None else (own,) if callable(own) else own.values():
+        compile_formula(formula)
 
 
 def withdraw(name: str) -> None:

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -258,3 +259,33 @@ def test_an_entry_for_an_operator_of_a_package_holds_for_capture_and_for_prices(
         assert (facts.entry, style_of(op)) == (entry_named("folded"), "samples")
     finally:
         withdraw("folded")
+
+
+def looping(x: float) -> float:
+    import math
+
+    return [x, math.pi][0]
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [({"results": "many"}, "whole number"), ({"results": -1}, "whole number"), ({"formula": looping}, "language")],
+)
+def test_facts_that_cannot_be_are_refused_when_they_are_entered(facts: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        enter(function("i0e", aten="special_i0e", backward="", **facts))
+    assert entry_named("i0e") is None
+
+
+def test_shares_of_equal_terms_are_steps_too() -> None:
+    """A maximum that halves the error of equal terms leaves no op of its gradient in float32."""
+
+    class Magnitude(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(8, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.first(x).abs().amax(-1)
+
+    coverage(Magnitude(), STEPS, torch.randn(4, 8), strict=True)

@@ -52,6 +52,12 @@ class Line:
         with self._unlisted():
             return self._rounded(x, key)
 
+    def share(self, x: Tensor, count: Tensor | int) -> Tensor:
+        """`x` divided by a number of equal terms, in the role's format."""
+        key = self._next_key()
+        with self._unlisted():
+            return self._rounded(x / count, key)
+
     def total(self, x: Tensor, dims: tuple[int, ...]) -> Tensor:
         """The sum over some axes, which stay with length 1: a tree that adds neighbours, level by level.
 

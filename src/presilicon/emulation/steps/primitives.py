@@ -207,7 +207,7 @@ def _gradient(line: Line, name: str, position: int, error: Tensor, saved: tuple[
             return do("div", error, do("add", saved[0], saved[0]))
         case _:  # maximum and minimum
             chosen = torch.where(saved[0] if position == 0 else ~saved[0], error, 0.0)
-            return chosen if len(saved) == 1 else torch.where(saved[1], line.enter(0.5 * error), chosen)
+            return chosen if len(saved) == 1 else torch.where(saved[1], line.share(error, 2), chosen)
 
 
 def _fit(line: Line, gradient: Tensor, shape: torch.Size) -> Tensor:
@@ -261,7 +261,7 @@ class _Extreme(Function):
         (indices,) = ctx.saved_tensors
         if ctx.shared:
             count = indices.sum(ctx.dims, keepdim=True) if ctx.dims else indices.long()
-            part = torch.where(count > 1, ctx.line.enter(error / count), error)
+            part = torch.where(count > 1, ctx.line.share(error, count), error)
             return torch.where(indices, part, 0.0), None, None, None, None
         sizes = [ctx.shape[axis] for axis in ctx.dims]
         number = torch.arange(torch.Size(sizes).numel(), device=error.device).reshape(
