@@ -45,6 +45,11 @@ def remainder(x):
     return x - 2 * math.floor(x / 2)
 
 
+def all_of_mathematics(x):
+    waves = math.sin(x) + math.cos(x) + math.tanh(x) + math.erf(x)
+    return waves + math.exp(x) + math.exp2(x) + math.log(x + 4) + math.log2(x + 4)
+
+
 def chained(x):
     return 1.0 if -1 < x <= 1 else -0.25
 
@@ -74,7 +79,8 @@ def run(device: OpenCLDevice, func: Any, *tensors: torch.Tensor) -> list[float]:
 def test_an_operators_kernel_is_that_of_its_formula_now(device: OpenCLDevice, entered_names: list[str]) -> None:
     entered_names.append("i0")
     for formula in (
-        one_more, two_more, whole_size, root_of_whole, half_of_whole, smaller_whole, remainder, chained, one_more,
+        one_more, two_more, whole_size, root_of_whole, half_of_whole, smaller_whole, remainder, chained,
+        all_of_mathematics, one_more,
     ):  # fmt: skip
         enter(function("i0", backward="", formula=formula))
         program = compile_formula(formula)

@@ -6,17 +6,17 @@ from hashlib import sha256
 from typing import Any
 
 from presilicon.ops import compile_formula, operands
-from presilicon.programs import Program, ProgramInstruction
+from presilicon.programs import MATHEMATICS, Program, ProgramInstruction
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "eq": "==", "ne": "!=", "and": "&&",
     "or": "||",
 }  # fmt: skip
-_CALLS = {
-    "abs": "fabs", "floor": "floor", "sqrt": "sqrt", "exp": "exp_", "exp2": "exp2", "log": "log", "tanh": "tanh_",
-    "erf": "erf_", "sin": "sin", "cos": "cos",
-}  # fmt: skip
-"""Functions of OpenCL, and with a trailing underscore those of `functions.cl`, which vectorize."""
+_VECTORIZED = ("exp", "tanh", "erf")
+"""Functions that `functions.cl` has under their name and an underscore, in arithmetic that compilers vectorize."""
+_CALLS = {"abs": "fabs", "floor": "floor", "sqrt": "sqrt"} | {
+    name: f"{name}_" if name in _VECTORIZED else name for name in MATHEMATICS
+}
 _TYPES = {"number": "float", "integer": "long", "condition": "int"}
 
 printed: dict[str, str] = {}
