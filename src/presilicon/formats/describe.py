@@ -86,7 +86,7 @@ def describe(
 
 
 def special_results(fmt: Format) -> tuple[float, float, float]:
-    """What infinity, -infinity and NaN become in a format, each alone in its block.
+    """The values of infinity, -infinity and NaN in a format, each alone in its block.
 
     >>> from presilicon.formats import parse
     >>> special_results(parse("e5m2")), special_results(parse("e4m3fn")), special_results(parse("fp4_e2m1"))

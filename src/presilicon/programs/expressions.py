@@ -90,7 +90,7 @@ class Expressions:
         self.locals = frozenset(code.co_varnames) | frozenset(code.co_cellvars)
 
     def compile(self, scope: Scope) -> Value:
-        """What the function returns."""
+        """The result of the function."""
         raise NotImplementedError
 
     @contextmanager
@@ -161,7 +161,7 @@ class Expressions:
     # Names and constants
 
     def value(self, node: ast.expr, scope: Scope) -> Value:
-        """What an expression stands for."""
+        """The value of an expression."""
         emit = self.builder.emit
         match node:
             case ast.Constant(bool(value)):
@@ -242,7 +242,7 @@ class Expressions:
         return self.constant(value, node, f'"{name}"')
 
     def known(self, node: ast.AST, name: str, scope: Scope) -> Any:
-        """What a name stands for: a value, a tensor, or an object outside of the function."""
+        """The meaning of a name: a value, a tensor, or an object outside of the function."""
         value = scope.get(name)
         if isinstance(value, Missing):
             raise self.source.error(node, f'"{name}" {value.why}', "a value on every path")
@@ -256,7 +256,7 @@ class Expressions:
             raise self.source.error(node, f'there is no "{name}" here', "names of this file and of Python") from None
 
     def static(self, node: ast.Attribute, scope: Scope) -> Any:
-        """What a dotted name stands for, as `math.pi`: something in a module."""
+        """The object of a dotted name in a module, as `math.pi`."""
         match node.value:
             case ast.Name(name) if name not in scope and name not in self.locals:
                 owner = self.known(node, name, scope)

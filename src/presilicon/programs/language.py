@@ -28,7 +28,7 @@ Argument = Kind | Lanes
 
 
 def operand_names(arguments: Sequence[Argument]) -> list[str]:
-    """What the program of a function on codes reads, in the order of its arguments."""
+    """The names that the program of a function on codes reads, in the order of its arguments."""
     return [
         name
         for place, argument in enumerate(arguments)
@@ -139,7 +139,7 @@ class _Compiler(Loops):
     """Compiles one function: its arguments, its statements, and what it returns."""
 
     def checked(self, compile: Any) -> Any:
-        """What `compile` returns; errors that know no line get that of the function."""
+        """The result of `compile`; errors that know no line get that of the function."""
         self.builder.truth(True)  # the first instruction of every program: the condition of its first statement
         try:
             return compile()

@@ -220,7 +220,7 @@ def beyond(instruction: ProgramInstruction) -> str:
 
 
 def run_loop(loop: LoopInstruction, rounding: StepRounding | None, condition: float, *arguments: float) -> list[float]:
-    """What a loop carries after its last round."""
+    """The values that a loop carries after its last round."""
     values, rounds = list(arguments), loop.rounds
     assert rounds is not None
     while condition:

@@ -102,7 +102,7 @@ class FunctionSource:
         return repr((arguments, [ast.dump(node) for node in body], sorted(seen.items())))
 
     def _dotted(self, node: ast.expr) -> Any:
-        """What a name, or a name in a module, refers to; KeyError or AttributeError if nothing."""
+        """The object of a name, or of a name in a module; KeyError or AttributeError if there is none."""
         if isinstance(node, ast.Attribute):
             return getattr(self._dotted(node.value), node.attr)
         return self.resolve(node.id if isinstance(node, ast.Name) else "")

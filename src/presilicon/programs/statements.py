@@ -52,7 +52,7 @@ class Statements(Calls):
         self.returns_number = returns_number
 
     def compile(self, scope: Scope) -> Value:
-        """What the function returns."""
+        """The result of the function."""
         tree = self.source.tree
         flow = self.run(tree.body, scope)
         if not isinstance(flow, Return):

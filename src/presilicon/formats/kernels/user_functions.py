@@ -186,7 +186,7 @@ def user_function(fmt: UserFormat, name: str) -> Callable[..., Any]:
 
 
 def compiled_or_slow(fmt: UserFormat, name: str, build: Callable[[], Any], instead: str) -> Any:
-    """What `build` makes of a function; None if it cannot be compiled, after a warning with file and line."""
+    """A function as `build` compiles it; None if it cannot be compiled, after a warning with file and line."""
     try:
         return build()
     except (ConfigError, NotImplementedError) as error:

@@ -49,7 +49,7 @@ def is_plain_float(grid: Grid) -> bool:
 
 
 class _Ranges(NamedTuple):
-    """Of the rows of a tile: largest magnitude, exponent of the last bit, longest significand, sum of magnitudes."""
+    """Ranges of a tile's rows: largest magnitude, exponent of the last bit, longest significand, sum of magnitudes."""
 
     largest: Tensor
     last: Tensor

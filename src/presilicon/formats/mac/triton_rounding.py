@@ -38,7 +38,7 @@ def _wide(high, low):
 
 @triton.jit
 def _pick_odd(below, above):
-    """Of the two float64 next to a number that which is odd, or the number itself if both are the same."""
+    """The odd one of the two float64 next to a number, or the number itself if both are the same."""
     is_odd = (below.to(tl.int64, bitcast=True).to(tl.int32) & 1) != 0
     return tl.where(is_odd, below, above)
 
@@ -228,7 +228,7 @@ def _draw(index, keys, MODE: tl.constexpr, DRAW_BITS: tl.constexpr):
 
 @triton.jit
 def _still_word(like, MODE: tl.constexpr):
-    """What is added before a number is cut if nothing is drawn: half a step for nearest-away."""
+    """The addend before a number is cut if nothing is drawn: half a step for nearest-away."""
     return tl.full(like.shape, 1 if MODE == 1 else 0, tl.uint32)
 
 

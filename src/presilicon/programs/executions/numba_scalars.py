@@ -20,7 +20,7 @@ _BOUNDED = ("bitand", "shr", "select", "min", "max", "add", "sub")
 
 
 class CodeRegion:
-    """What runs only where a condition has one outcome, inside of another region."""
+    """Instructions that run only where a condition has one outcome, inside of another region."""
 
     def __init__(self, outer: "CodeRegion | None" = None, condition: int = 0, holds: bool = True) -> None:
         self.outer, self.condition, self.holds = outer, condition, holds

@@ -178,7 +178,7 @@ class _Run:
         return result
 
     def loop(self, loop: LoopInstruction, arguments: Sequence[Tensor]) -> Any:
-        """What a loop carries after its last round; elements that have left it wait for the others."""
+        """The values that a loop carries after its last round; elements that have left it wait for the others."""
         going, *values = torch.broadcast_tensors(*arguments)  # type: ignore[no-untyped-call]
         rounds = loop.rounds
         assert rounds is not None
