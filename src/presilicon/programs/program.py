@@ -277,7 +277,7 @@ class Builder:
         return self.emit("select", register, self.integer(1), self.integer(0))
 
     def loop(self, condition: int, arguments: Sequence[int], rounds: Program) -> list[int]:
-        """The values that a loop carries after its last round: the first of its arguments, as many as its rounds hand on."""
+        """The values carried by a loop after its last round: its first arguments, as many as its rounds hand on."""
         depth = len(self.paths)
         loop = self._append(LoopInstruction("loop", (condition, *arguments), depth=depth, rounds=rounds))
         kinds = [rounds.kinds[output] for output in rounds.outputs[1:]]
