@@ -11,7 +11,7 @@ from presilicon.ops.custom.pricing import LATENCY
 from presilicon.ops.entries.softmax import softmax_axis
 from presilicon.ops.entry import KINDS, AttentionPart, Captured, OpEntry, Streaming, function, module_op
 from presilicon.ops.lookup import (
-    Meeting,
+    KnownOperator,
     OpFacts,
     all_entries,
     arguments_of,
@@ -51,8 +51,8 @@ __all__ = [
     "Captured",
     "Fit",
     "Interpolation",
+    "KnownOperator",
     "LargestError",
-    "Meeting",
     "OpEntry",
     "OpFacts",
     "OpPart",

@@ -164,7 +164,7 @@ class OpEntry(Struct, frozen=True, kw_only=True):
     """Whether its bias, or gain, has a number for each channel of an image."""
     handling: Handling = "vector"
     is_lookup: bool = False
-    """Whether its result are rows that the data chose from a table, and so activations."""
+    """Whether its results are rows that the data chose from a table, and so activations."""
     is_rectifier: bool = False
     """Whether a unit that it leaves at zero for every sample is dead."""
 
@@ -204,14 +204,14 @@ def function(
         inside: the function inside the program that a custom operator can replace.
         facts: facts about the operators, for `Captured`.
     """
-    forward = name if aten is None else aten
-    behind = f"{name}_backward" if backward is None else backward
-    shared = {key: facts[key] for key in ("statistics", "last_axis", "style") if key in facts}
+    names = (name if aten is None else aten).split()
+    gradient_names = (f"{name}_backward" if backward is None else backward).split()
+    shared = {key: facts[key] for key in ("statistics", "last_axis", "style") if key in facts} | dict(gradient)
     return OpEntry(
         name=name,
         functions=(name, *also.split()),
-        forward=Captured(names=tuple(forward.split()), kind=kind, **facts) if forward else None,
-        backward=Captured(names=tuple(behind.split()), kind=kind, **(shared | dict(gradient))) if behind else None,
+        forward=Captured(names=tuple(names), kind=kind, **facts) if names else None,
+        backward=Captured(names=tuple(gradient_names), kind=kind, **shared) if gradient_names else None,
         signature=signature,
         signature_of_torch=signature_of_torch,
         program=program,

@@ -16,7 +16,7 @@ _own: dict[str, OpEntry] = {}
 """Entries that the program has added itself."""
 
 
-class Meeting(NamedTuple):
+class KnownOperator(NamedTuple):
     """An operator of ATen as the table knows it."""
 
     entry: OpEntry
@@ -26,7 +26,7 @@ class Meeting(NamedTuple):
 
 class _Table(NamedTuple):
     by_name: Mapping[str, OpEntry]
-    by_captured: Mapping[str, Meeting]
+    by_captured: Mapping[str, KnownOperator]
     by_function: Mapping[str, OpEntry]
 
 
@@ -105,12 +105,12 @@ def _table() -> _Table:
         entries[entry.name] = entry
     for entry in (*_REGISTERED.members().values(), *_own.values()):
         entries[entry.name] = entry
-    by_captured: dict[str, Meeting] = {}
+    by_captured: dict[str, KnownOperator] = {}
     by_function: dict[str, OpEntry] = {}
     for entry in entries.values():
         for captured, is_gradient in ((entry.forward, False), (entry.backward, True)):
             if captured is not None:
-                by_captured.update(dict.fromkeys(captured.names, Meeting(entry, captured, is_gradient)))
+                by_captured.update(dict.fromkeys(captured.names, KnownOperator(entry, captured, is_gradient)))
         by_function.update(dict.fromkeys(entry.functions, entry))
     return _Table(entries, by_captured, by_function)
 
@@ -171,7 +171,7 @@ def product_names() -> tuple[str, ...]:
     return tuple(entry.name for entry in all_entries() if entry.is_product and entry.signature)
 
 
-def find(name: str) -> Meeting | None:
+def find(name: str) -> KnownOperator | None:
     """The entry of an operator of ATen, by its name without namespace and overload; None if it has none."""
     table = _table().by_captured
     return table.get(name) or table.get(name.strip("_"))
@@ -233,12 +233,12 @@ def facts_of_op_named(operator: str, kind: Any) -> OpFacts:
     return OpFacts(name, met.entry, met.captured, met.is_gradient, KINDS[kind])
 
 
-def _whole(name: str) -> Meeting | None:
+def _whole(name: str) -> KnownOperator | None:
     """A pass of a module that is one operator."""
     is_gradient = name.endswith("_backward")
     entry = entry_named(name.removesuffix("_backward"))
     captured = None if entry is None or entry.module is None else entry.backward if is_gradient else entry.forward
-    return None if entry is None or captured is None else Meeting(entry, captured, is_gradient)
+    return None if entry is None or captured is None else KnownOperator(entry, captured, is_gradient)
 
 
 def facts_of_op(op: Op) -> OpFacts:

@@ -75,61 +75,61 @@ def dropout(s: Steps, input: Tensor, p: float = 0.5, training: bool = True) -> A
 # Formulas: one element of a result, as boards compute it; those of gradients take the error first
 
 
-def rectified(x):  # type: ignore[no-untyped-def]
+def rectified(x: float) -> float:
     return 0.0 if x < 0 else x
 
 
-def above(error, x, limit):  # type: ignore[no-untyped-def]
+def above(error: float, x: float, limit: float) -> float:
     return 0.0 if x <= limit else error
 
 
-def leaking(x, slope):  # type: ignore[no-untyped-def]
+def leaking(x: float, slope: float) -> float:
     return x if x > 0 else x * slope
 
 
-def leaking_slope(error, x, slope, of_result):  # type: ignore[no-untyped-def]
+def leaking_slope(error: float, x: float, slope: float, of_result: float) -> float:
     return error if x > 0 else error * slope
 
 
-def hyperbolic(x):  # type: ignore[no-untyped-def]
+def hyperbolic(x: float) -> float:
     return math.tanh(x)
 
 
-def hyperbolic_slope(error, y):  # type: ignore[no-untyped-def]
+def hyperbolic_slope(error: float, y: float) -> float:
     return error * (1 - y * y)
 
 
-def logistic(x):  # type: ignore[no-untyped-def]
+def logistic(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
 
-def logistic_slope(error, y):  # type: ignore[no-untyped-def]
+def logistic_slope(error: float, y: float) -> float:
     return error * y * (1 - y)
 
 
-def swish(x):  # type: ignore[no-untyped-def]
+def swish(x: float) -> float:
     return x * (1 / (1 + math.exp(-x)))
 
 
-def swish_slope(error, x):  # type: ignore[no-untyped-def]
+def swish_slope(error: float, x: float) -> float:
     share = 1 / (1 + math.exp(-x))
     return error * (share * (1 + x * (1 - share)))
 
 
-def gaussian(x):  # type: ignore[no-untyped-def]
+def gaussian(x: float) -> float:
     return 0.5 * x * (1 + math.erf(x * 0.7071067811865476))
 
 
-def gaussian_slope(error, x):  # type: ignore[no-untyped-def]
+def gaussian_slope(error: float, x: float) -> float:
     share = 0.5 * (1 + math.erf(x * 0.7071067811865476))
     return error * (share + x * (0.3989422804014327 * math.exp(-0.5 * x * x)))
 
 
-def gaussian_by_tanh(x):  # type: ignore[no-untyped-def]
+def gaussian_by_tanh(x: float) -> float:
     return 0.5 * x * (1 + math.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
 
 
-def gaussian_slope_by_tanh(error, x):  # type: ignore[no-untyped-def]
+def gaussian_slope_by_tanh(error: float, x: float) -> float:
     bend = math.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))
     inner = 0.7978845608028654 * (1 + 0.134145 * x * x)
     return error * (0.5 * (1 + bend) + 0.5 * x * (1 - bend * bend) * inner)

@@ -131,39 +131,39 @@ def lerp(s: Steps, input: Tensor, end: Tensor, weight: Number) -> Tensor:
 # Formulas: one element of a result, as boards compute it
 
 
-def negated(x):  # type: ignore[no-untyped-def]
+def negated(x: float) -> float:
     return -x
 
 
-def magnitude(x):  # type: ignore[no-untyped-def]
+def magnitude(x: float) -> float:
     return -x if x < 0 else x
 
 
-def inverse(x):  # type: ignore[no-untyped-def]
+def inverse(x: float) -> float:
     return 1 / x
 
 
-def squared(x):  # type: ignore[no-untyped-def]
+def squared(x: float) -> float:
     return x * x
 
 
-def root(x):  # type: ignore[no-untyped-def]
+def root(x: float) -> float:
     return math.sqrt(x)
 
 
-def inverse_root(x):  # type: ignore[no-untyped-def]
+def inverse_root(x: float) -> float:
     return 1 / math.sqrt(x)
 
 
-def exponential(x):  # type: ignore[no-untyped-def]
+def exponential(x: float) -> float:
     return math.exp(x)
 
 
-def logarithm(x):  # type: ignore[no-untyped-def]
+def logarithm(x: float) -> float:
     return math.log(x)
 
 
-def error_function(x):  # type: ignore[no-untyped-def]
+def error_function(x: float) -> float:
     return math.erf(x)
 
 

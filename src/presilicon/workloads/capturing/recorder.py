@@ -153,7 +153,7 @@ class CallRecorder(TorchDispatchMode):
         finally:
             self.recording = before
 
-    def note_whole(
+    def note_module_op(
         self,
         entry: OpEntry,
         reads: list[Tensor],

@@ -23,10 +23,10 @@ from presilicon.records import StepGraph, TensorRef
 from presilicon.workloads.capturing.assembly import assemble
 from presilicon.workloads.capturing.device_ops import DeviceOps
 from presilicon.workloads.capturing.layers import constants_of, ends_of
+from presilicon.workloads.capturing.module_ops import record_module_ops
 from presilicon.workloads.capturing.optimizer_state import check_optimizer
 from presilicon.workloads.capturing.recorder import CallRecorder, DataDependentError
 from presilicon.workloads.capturing.replica import replicate_model, replicate_tensors
-from presilicon.workloads.capturing.wholes import declare_wholes
 from presilicon.workloads.user import workload_errors
 from presilicon.workloads.workload import Workload, sgd
 
@@ -108,7 +108,7 @@ def capture(
                 accumulate=accumulate,
             )
         recorder = CallRecorder(replica)
-        declare_wholes(replica, recorder)
+        record_module_ops(replica, recorder)
         originals = pytree.tree_leaves((args, kwargs, targets, list(model.buffers())))
         replicas = pytree.tree_leaves((step.args, step.kwargs, step.targets, list(replica.buffers())))
         for original, tensor in zip(originals, replicas, strict=True):

@@ -16,7 +16,7 @@ from presilicon.workloads.capturing.layers import next_sequence_number
 from presilicon.workloads.capturing.recorder import CallRecorder
 
 
-def declare_wholes(model: nn.Module, recorder: CallRecorder) -> None:
+def record_module_ops(model: nn.Module, recorder: CallRecorder) -> None:
     """Let each module of a replica that the op table has as one operator be recorded as one.
 
     Raises:
@@ -48,13 +48,13 @@ def _recorded(
             return leaves
 
         given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        leaves = _Whole.apply(recorder, entry, compute, *given, *module.parameters())  # type: ignore[no-untyped-call]
+        leaves = _ModuleOp.apply(recorder, entry, compute, *given, *module.parameters())  # type: ignore[no-untyped-call]
         return pytree.tree_unflatten(list(leaves), structure[0])
 
     return run
 
 
-class _Whole(torch.autograd.Function):
+class _ModuleOp(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, recorder: CallRecorder, entry: OpEntry, compute: Callable[[], list[Any]], *tensors: Tensor
@@ -70,7 +70,7 @@ class _Whole(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
         with torch.enable_grad():  # with gradients on, capture knows its node
             written = [leaf for leaf in results if isinstance(leaf, Tensor)]
-            recorder.note_whole(entry, list(tensors), written, following=following)
+            recorder.note_module_op(entry, list(tensors), written, following=following)
         return tuple(results)
 
     @staticmethod
@@ -82,5 +82,5 @@ class _Whole(torch.autograd.Function):
         ]
         read = [*(error for error in errors if isinstance(error, Tensor)), *tensors]
         written = [gradient for gradient in gradients if gradient is not None]
-        ctx.recorder.note_whole(ctx.entry, read, written, is_gradient=True)
+        ctx.recorder.note_module_op(ctx.entry, read, written, is_gradient=True)
         return None, None, None, *gradients
