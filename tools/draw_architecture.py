@@ -13,7 +13,7 @@ BOXES = {
     # name: (x, y, width, height, colour, title, text)
     "workloads": (0.2, 5.3, 2.7, 1.1, DATA, "workloads", "model, data, target;\ncapture of a step"),
     "designs": (0.2, 3.0, 2.7, 1.35, DATA, "designs", "machine, numerics,\ninstrument: one TOML file"),
-    "formats": (0.2, 0.7, 2.7, 1.35, DATA, "formats, operators", "number-format families,\nkernels, MAC units"),
+    "formats": (0.2, 0.7, 2.7, 1.35, DATA, "formats, ops", "number formats, MAC units,\noperators, user arithmetic"),
     "emulation": (4.9, 5.3, 2.7, 1.1, ENGINE, "emulation", "trains with the numerics\nof a design"),
     "simulation": (4.9, 3.75, 2.7, 1.1, ENGINE, "simulation", "prices a step on a\nmachine kind"),
     "scheduling": (4.9, 2.2, 2.7, 1.1, ENGINE, "scheduling", "places a step on\nseveral devices"),
